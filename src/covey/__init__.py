@@ -1,0 +1,1 @@
+"""covey: trains, benchmarks and evaluates teams of learning agents, compiled end to end in JAX."""

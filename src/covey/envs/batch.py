@@ -1,0 +1,149 @@
+"""Many environments at once: auto-reset from a pool of fresh states, and the statistics of finished episodes.
+
+Resetting every environment at every step and keeping the few that are needed would cost up to ten times the step
+itself. Here, fresh states wait in a pool as large as the batch; each is used once. When an episode ends and the pool
+is used up, one full batch of resets fills it again, under `lax.cond`: exactly one reset per finished episode, whether
+episodes end one by one or in lockstep. (Under `vmap` a `cond` runs both branches, so this layer sits above it.)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from covey.envs.base import Actions, Env
+from covey.types import Array, EnvSpec, Key, PyTree, TimeStep, pytree
+
+
+@pytree
+class Episodes:
+    """Statistics of the episodes that run: return of each group, length, and the task's own metrics."""
+
+    returns: dict[str, Array]
+    length: Array
+    metrics: dict[str, Array]
+
+
+@pytree
+class BatchState:
+    """env  [B, …]; pool, pool_first [B, …] fresh states and their time steps, of which `used` are spent."""
+
+    env: PyTree
+    pool: PyTree
+    pool_first: TimeStep
+    used: Array
+    episodes: Episodes
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BatchedEnv:
+    """`num_envs` environments that reset themselves.
+
+    reset(key) -> (state, timestep [B])
+    step(state, actions [B], key) -> (state, timestep [B], episodes [B])
+
+    `episodes` holds, where `timestep.last`, the statistics of the episode that just ended.
+    """
+
+    env: Env
+    num_envs: int
+
+    @property
+    def spec(self) -> EnvSpec:
+        return self.env.spec
+
+    def reset(self, key: Key) -> tuple[BatchState, TimeStep]:
+        key_first, key_pool = jax.random.split(key)
+        env_state, timestep = self._reset_all(key_first)
+        pool, pool_first = self._reset_all(key_pool)
+        state = BatchState(
+            env=env_state,
+            pool=pool,
+            pool_first=pool_first,
+            used=jnp.zeros((), jnp.int32),
+            episodes=init_episodes(self.spec, self.num_envs),
+        )
+        return state, timestep
+
+    def step(self, state: BatchState, actions: Actions, key: Key) -> tuple[BatchState, TimeStep, Episodes]:
+        key_step, key_pool = jax.random.split(key)
+        env_state, timestep = jax.vmap(self.env.step)(
+            state.env, actions, jax.random.split(key_step, self.num_envs)
+        )
+        episodes = add_step(state.episodes, timestep, self.spec)
+        state = dataclasses.replace(state, env=env_state, episodes=restart_episodes(episodes, timestep.last, self.spec))
+
+        def reset_ended(state: BatchState, timestep: TimeStep) -> tuple[BatchState, TimeStep]:
+            return self._reset_ended(state, timestep, key_pool)
+
+        state, timestep = jax.lax.cond(
+            timestep.last.any(), reset_ended, lambda state, timestep: (state, timestep), state, timestep
+        )
+        return state, timestep, episodes
+
+    def _reset_all(self, key: Key) -> tuple[PyTree, TimeStep]:
+        return jax.vmap(self.env.reset)(jax.random.split(key, self.num_envs))
+
+    def _reset_ended(self, state: BatchState, timestep: TimeStep, key: Key) -> tuple[BatchState, TimeStep]:
+        ended = timestep.last
+        num_ended = ended.sum(dtype=jnp.int32)
+        pool, pool_first, used = jax.lax.cond(
+            state.used + num_ended > self.num_envs,
+            lambda: (*self._reset_all(key), jnp.zeros((), jnp.int32)),
+            lambda: (state.pool, state.pool_first, state.used),
+        )
+        fresh = used + jnp.cumsum(ended) - 1  # the pool's index for each environment that ended
+
+        def take(new: Array, old: Array) -> Array:
+            return jnp.where(ended.reshape(-1, *[1] * (old.ndim - 1)), new[fresh], old)
+
+        env_state = jax.tree.map(take, pool, state.env)
+        state = dataclasses.replace(state, env=env_state, pool=pool, pool_first=pool_first, used=used + num_ended)
+        return state, begin_episodes(timestep, pool_first, take)
+
+
+def begin_episodes(timestep: TimeStep, first: TimeStep, take: Any) -> TimeStep:
+    """What to act on comes from the new episode; what came of the last action stays."""
+    groups = {
+        name: dataclasses.replace(
+            group,
+            observation=take(first.groups[name].observation, group.observation),
+            action_mask=jax.tree.map(take, first.groups[name].action_mask, group.action_mask),
+            alive=take(first.groups[name].alive, group.alive),
+        )
+        for name, group in timestep.groups.items()
+    }
+    return dataclasses.replace(timestep, groups=groups, state=jax.tree.map(take, first.state, timestep.state))
+
+
+def init_episodes(spec: EnvSpec, num_envs: int) -> Episodes:
+    zeros = jnp.zeros(num_envs)
+    start = {"sum": 0.0, "last": 0.0, "max": -jnp.inf}
+    return Episodes(
+        returns={name: zeros for name in spec.groups},
+        length=jnp.zeros(num_envs, jnp.int32),
+        metrics={name: jnp.full(num_envs, start[metric.reduction]) for name, metric in spec.metrics.items()},
+    )
+
+
+def add_step(episodes: Episodes, timestep: TimeStep, spec: EnvSpec) -> Episodes:
+    """Adds one step `[B]`: a group's return is the mean over its agents of their summed rewards."""
+    reduce = {"sum": jnp.add, "last": lambda _, new: new, "max": jnp.maximum}
+    return Episodes(
+        returns={
+            name: total + timestep.groups[name].reward.mean(axis=-1) for name, total in episodes.returns.items()
+        },
+        length=episodes.length + 1,
+        metrics={
+            name: reduce[spec.metrics[name].reduction](value, timestep.metrics[name].astype(jnp.float32))
+            for name, value in episodes.metrics.items()
+        },
+    )
+
+
+def restart_episodes(episodes: Episodes, ended: Array, spec: EnvSpec) -> Episodes:
+    fresh = init_episodes(spec, ended.shape[0])
+    return jax.tree.map(lambda new, old: jnp.where(ended, new, old), fresh, episodes)

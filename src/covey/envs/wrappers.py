@@ -1,0 +1,129 @@
+"""Wrappers of one environment: time limit, shared reward, agent ids. Each is an `Env` over an `Env`.
+
+Auto-reset and episode statistics are no wrappers: they need the whole batch of environments (`envs.batch`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from covey.envs.base import Actions, Env, Reward
+from covey.types import Array, EnvSpec, GroupStep, Key, PyTree, TimeStep
+
+
+class Wrapper:
+    """Passes everything on; subclasses change what they are for."""
+
+    def __init__(self, env: Env):
+        self.env = env
+
+    @property
+    def spec(self) -> EnvSpec:
+        return self.env.spec
+
+    def reset(self, key: Key) -> tuple[PyTree, TimeStep]:
+        return self.env.reset(key)
+
+    def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
+        return self.env.step(state, action, key)
+
+    def render(self, states: Sequence[PyTree]) -> list[np.ndarray]:
+        return self.env.render(states)
+
+
+def map_groups(timestep: TimeStep, change: Callable[[GroupStep], GroupStep]) -> TimeStep:
+    """`timestep` with every group's part changed."""
+    return dataclasses.replace(timestep, groups={name: change(group) for name, group in timestep.groups.items()})
+
+
+class TimeLimit(Wrapper):
+    """Cuts an episode after `limit` steps. A cut is a truncation: nobody terminates by it."""
+
+    def __init__(self, env: Env, limit: int):
+        super().__init__(env)
+        self.limit = limit
+
+    @property
+    def spec(self) -> EnvSpec:
+        return dataclasses.replace(self.env.spec, time_limit=self.limit)
+
+    def reset(self, key: Key) -> tuple[PyTree, TimeStep]:
+        state, timestep = self.env.reset(key)
+        return (state, jnp.zeros((), jnp.int32)), timestep
+
+    def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
+        inner, elapsed = state
+        inner, timestep = self.env.step(inner, action, key)
+        cut = (elapsed + 1 >= self.limit) & ~timestep.last
+        timestep = dataclasses.replace(timestep, truncated=timestep.truncated | cut, last=timestep.last | cut)
+        return (inner, elapsed + 1), timestep
+
+    def render(self, states: Sequence[PyTree]) -> list[np.ndarray]:
+        return self.env.render([inner for inner, _ in states])
+
+
+class ShareReward(Wrapper):
+    """Hands every agent its group's sum or mean of rewards."""
+
+    def __init__(self, env: Env, reward: Reward):
+        super().__init__(env)
+        self._reduce = jnp.sum if reward is Reward.team_sum else jnp.mean
+
+    def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
+        state, timestep = self.env.step(state, action, key)
+        return state, map_groups(timestep, self._share)
+
+    def _share(self, group: GroupStep) -> GroupStep:
+        shared = jnp.broadcast_to(self._reduce(group.reward), group.reward.shape)
+        return dataclasses.replace(group, reward=shared)
+
+
+class AgentIds(Wrapper):
+    """Appends each agent's one-hot index within its group to the last axis of its observation.
+
+    Further axes of an observation (rows of entities, pixels) each get the same id.
+    """
+
+    @property
+    def spec(self) -> EnvSpec:
+        inner = self.env.spec
+        groups = {
+            name: dataclasses.replace(
+                group, observation_shape=(*group.observation_shape[:-1], group.observation_shape[-1] + group.num_agents)
+            )
+            for name, group in inner.groups.items()
+        }
+        return dataclasses.replace(inner, groups=groups)
+
+    def reset(self, key: Key) -> tuple[PyTree, TimeStep]:
+        state, timestep = self.env.reset(key)
+        return state, map_groups(timestep, self._append)
+
+    def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
+        state, timestep = self.env.step(state, action, key)
+        return state, map_groups(timestep, self._append)
+
+    def _append(self, group: GroupStep) -> GroupStep:
+        return dataclasses.replace(
+            group,
+            observation=append_agent_ids(group.observation),
+            next_observation=append_agent_ids(group.next_observation),
+        )
+
+
+def append_agent_ids(observation: Array) -> Array:
+    """`[A, …, F]` to `[A, …, F + A]`."""
+    agents = observation.shape[0]
+    ids = jnp.eye(agents, dtype=observation.dtype).reshape(agents, *[1] * (observation.ndim - 2), agents)
+    ids = jnp.broadcast_to(ids, (*observation.shape[:-1], agents))
+    return jnp.concatenate([observation, ids], axis=-1)
+
+
+def unbatch(tree: PyTree, index: int) -> PyTree:
+    """Element `index` of the leading axis of every leaf."""
+    return jax.tree.map(lambda leaf: leaf[index], tree)

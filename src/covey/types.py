@@ -1,0 +1,208 @@
+"""The values that travel between covey's parts: specs, time steps, transitions.
+
+Shape letters, used everywhere: T time, B environments, A agents of a group. Arrays are `[T, B, A, …]`; a value that
+belongs to an environment as a whole has no A. Everything here is a frozen dataclass and a JAX pytree; this module
+imports nothing of covey.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+
+Array = jax.Array
+Key = jax.Array
+PyTree = Any
+_T = TypeVar("_T")
+
+
+def pytree(cls: type[_T]) -> type[_T]:
+    """A frozen, keyword-only dataclass whose fields are pytree children."""
+    return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True, kw_only=True)(cls))
+
+
+# ---------------------------------------------------------------------------------------------------------- specs
+
+
+@dataclasses.dataclass(frozen=True)
+class Discrete:
+    """One choice out of `num_actions`; an action is an int32 scalar per agent."""
+
+    num_actions: int
+
+
+@dataclasses.dataclass(frozen=True)
+class MultiDiscrete:
+    """Several choices at once; an action is an int32 vector with one entry per element of `num_actions`."""
+
+    num_actions: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Continuous:
+    """A float32 vector between `low` and `high`, one bound per dimension."""
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    @property
+    def size(self) -> int:
+        return len(self.low)
+
+
+ActionSpec = Discrete | MultiDiscrete | Continuous
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GroupSpec:
+    """What one agent of a group sees and does."""
+
+    num_agents: int
+    observation_shape: tuple[int, ...]
+    action: ActionSpec
+    observation_dtype: Any = np.float32
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MetricSpec:
+    """A task's own measure of an episode, e.g. the win rate.
+
+    `reduction` says how the per-step values of `TimeStep.metrics` make the episode's value: "sum", "last" or "max".
+    """
+
+    reduction: str = "last"
+    unit: str = ""
+    higher_is_better: bool = True
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EnvSpec:
+    """All that the rest of covey needs to know of a task before the first step.
+
+    `time_limit` bounds the length of an episode; evaluation relies on it. `state_shape` is None where the task has no
+    global state. `returns` says in words what an agent's return is.
+    """
+
+    groups: Mapping[str, GroupSpec]
+    time_limit: int
+    state_shape: tuple[int, ...] | None = None
+    metrics: Mapping[str, MetricSpec] = dataclasses.field(default_factory=dict)
+    returns: str = ""
+
+
+# ----------------------------------------------------------------------------------------------------- time steps
+
+
+@pytree
+class GroupStep:
+    """One group's part of a time step.
+
+    observation       [A, …]    what to act on now; after an auto-reset, the new episode's first
+    next_observation  [A, …]    the true successor of the action just taken, also where the episode ended
+    reward            [A]       for the action just taken; zero at reset
+    action_mask       [A, n]    legal actions, or None where all are legal (multi-discrete: choices concatenated)
+    alive             [A]       the agent's return still runs: losses count only agents alive when they acted
+    terminated        [A]       the agent's return ended with the action just taken: no bootstrap
+    """
+
+    observation: Array
+    next_observation: Array
+    reward: Array
+    action_mask: Array | None
+    alive: Array
+    terminated: Array
+
+
+@pytree
+class TimeStep:
+    """What an environment answers to a reset or a step.
+
+    last       []   the action just taken ended the episode (false at reset)
+    truncated  []   ... and it was cut by a time limit: agents not `terminated` bootstrap from `next_observation`
+    state      [S]  global state to act on, or None; `next_state` is its true successor, as for observations
+    metrics         the task's own measures at this step, by the names of its spec
+    """
+
+    groups: dict[str, GroupStep]
+    truncated: Array
+    last: Array
+    state: Array | None
+    next_state: Array | None
+    metrics: dict[str, Array]
+
+
+# ---------------------------------------------------------------------------------------------------- transitions
+
+
+@pytree
+class Transition:
+    """What a group saw, did and got: one step, or `[T, B, …]` of them."""
+
+    observation: Array
+    state: Array | None
+    action_mask: Array | None
+    alive: Array
+    reset: Array  # the observation is the first of an episode, so carries start afresh
+    action: Array
+    extras: dict[str, Array]  # what the algorithm's `act` left for its `update`
+    reward: Array
+    terminated: Array
+    truncated: Array
+    last: Array
+    next_observation: Array
+    next_state: Array | None
+
+
+@pytree
+class Batch:
+    """What `update` learns from.
+
+    transitions  [T, B, …]  of each group
+    carries      [S, B, …]  the carry before each of the S = T / sequence_length contiguous sequences
+    final        [B]        the time step after the last transition, for bootstrapping, and the carry that goes with it
+    """
+
+    transitions: dict[str, Transition]
+    carries: PyTree
+    final: TimeStep
+    final_carry: PyTree
+
+
+# --------------------------------------------------------------------------------------------------------- bundles
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Network:
+    """A network as pure functions; recurrent or not is a property of its carry, which may be empty.
+
+    init(key) -> params                                    a plain nested dict
+    apply(params, inputs [T, B, …], carry, reset [T, B]) -> (outputs [T, B, A, …], carry)
+    initial_carry(num_envs) -> carry                       () where the network has no memory
+    """
+
+    init: Callable[..., PyTree]
+    apply: Callable[..., tuple[Array, PyTree]]
+    initial_carry: Callable[[int], PyTree]
+    recurrent: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Algorithm:
+    """A learner as pure functions.
+
+    init(key) -> state
+    initial_carry(num_envs) -> carry
+    act(state, timestep [B, …], carry, key, explore) -> (actions by group, extras by group, carry)
+    update(state, batch, key, progress) -> (state, metrics, priorities or None)
+    sequence_length: how many contiguous steps one carry serves in a batch (1: the algorithm has no memory)
+    """
+
+    init: Callable[[Key], PyTree]
+    initial_carry: Callable[[int], PyTree]
+    act: Callable[..., tuple[PyTree, PyTree, PyTree]]
+    update: Callable[..., tuple[PyTree, dict[str, Array], PyTree]]
+    sequence_length: int = 1
