@@ -14,8 +14,26 @@ class UsageError(CoveyError):
     """Bad input; nothing was started (exit code 2)."""
 
 
+class Interrupted(CoveyError):
+    """A signal stopped the run after it was saved (exit code 128 + signal)."""
+
+    def __init__(self, signal: int, message: str = "interrupted"):
+        super().__init__(message)
+        self.signal = signal
+
+
 def unknown_name(kind: str, name: str, choices: Iterable[str]) -> UsageError:
     """The error for a name that is not registered, with the nearest ones that are."""
+    see = "`covey show` prints all" if kind.startswith("field") else "`covey list` shows all"
+    near = nearest(name, choices)
+    if not near:
+        return UsageError(f"unknown {kind} '{name}'; there is none yet")
+    return UsageError(f"unknown {kind} '{name}'; nearest: {', '.join(near)} ({see})")
+
+
+def nearest(name: str, choices: Iterable[str]) -> list[str]:
+    """Up to three of `choices` that look like `name`: first those that end in it (`navigation`, `vmas/navigation`)."""
     choices = sorted(choices)
-    near = difflib.get_close_matches(name, choices, n=3, cutoff=0.4) or choices[:3]
-    return UsageError(f"unknown {kind} '{name}'; nearest: {', '.join(near)} (`covey list` shows all)")
+    same_ending = [choice for choice in choices if choice.endswith((f"/{name}", f".{name}"))]
+    similar = difflib.get_close_matches(name, choices, n=3, cutoff=0.4)
+    return list(dict.fromkeys(same_ending + similar))[:3] or choices[:3]

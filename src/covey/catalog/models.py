@@ -1,1 +1,25 @@
-"""To be filled."""
+"""The built-in models."""
+
+from covey.registry import register_model
+
+register_model(
+    "mlp", "covey.networks.models:MlpModel", config="covey.networks.models:MlpConfig", description="dense layers"
+)
+register_model(
+    "cnn",
+    "covey.networks.models:CnnModel",
+    config="covey.networks.models:CnnConfig",
+    description="convolutions over images [H, W, C], then dense layers",
+)
+register_model(
+    "gru",
+    "covey.networks.models:make_gru",
+    config="covey.networks.models:RecurrentConfig",
+    description="gated recurrent unit between dense layers",
+)
+register_model(
+    "lstm",
+    "covey.networks.models:make_lstm",
+    config="covey.networks.models:RecurrentConfig",
+    description="long short-term memory between dense layers",
+)

@@ -1,0 +1,91 @@
+"""What algorithms are given besides their own configuration, and how one per group makes a team's.
+
+An algorithm is written for one group (`make_x(config, spec, group, context)`); `make_team` maps it over the groups of a
+task. So every group has parameters, optimiser and batch of its own, and groups may differ in algorithm.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+
+from covey.errors import UsageError
+from covey.networks.network import Model
+from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep, Transition
+
+LossHook = Callable[[str, PyTree, PyTree], tuple[Array, dict[str, Array]]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Hooks:
+    """A user's own pure functions inside the compiled step.
+
+    batch(group, transitions) -> transitions            before the update, e.g. to add an intrinsic reward
+    loss(group, params, minibatch) -> (loss, metrics)   added to the algorithm's own loss
+    metrics(metrics) -> metrics                         of the whole iteration, before they leave the device
+    """
+
+    batch: Callable[[str, Transition], Transition] | None = None
+    loss: LossHook | None = None
+    metrics: Callable[[dict[str, Array]], dict[str, Array]] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Context:
+    """`device_axis` names the axis over which gradients and statistics are averaged, if there are several devices."""
+
+    model: Model
+    critic_model: Model
+    hooks: Hooks = Hooks()
+    device_axis: str | None = None
+
+
+MakeAlgorithm = Callable[[Any, EnvSpec, str, Context], Algorithm]
+
+
+def make_team(parts: Mapping[str, Algorithm], hooks: Hooks = Hooks()) -> Algorithm:
+    """One algorithm out of one per group: states, carries, actions and extras become dicts by group."""
+    sequence_lengths = {algorithm.sequence_length for algorithm in parts.values()} - {1}
+    if len(sequence_lengths) > 1:
+        raise UsageError(f"groups must agree on one sequence_length, not {sorted(sequence_lengths)}")
+
+    def init(key: Key) -> PyTree:
+        keys = jax.random.split(key, len(parts))
+        return {group: part.init(k) for (group, part), k in zip(parts.items(), keys)}
+
+    def initial_carry(num_envs: int) -> PyTree:
+        return {group: part.initial_carry(num_envs) for group, part in parts.items()}
+
+    def act(state: PyTree, timestep: TimeStep, carry: PyTree, key: Key, explore: bool) -> tuple[PyTree, PyTree, PyTree]:
+        actions, extras, carries = {}, {}, {}
+        for (group, part), k in zip(parts.items(), jax.random.split(key, len(parts))):
+            actions[group], extras[group], carries[group] = part.act(state[group], timestep, carry[group], k, explore)
+        return actions, extras, carries
+
+    def update(state: PyTree, batch: Batch, key: Key, progress: Array) -> tuple[PyTree, dict[str, Array], PyTree]:
+        states, metrics, priorities = {}, {}, {}
+        for (group, part), k in zip(parts.items(), jax.random.split(key, len(parts))):
+            own = dataclasses.replace(
+                batch,
+                transitions={group: _hooked(hooks, group, batch.transitions[group])},
+                carries=batch.carries[group],
+                final_carry=batch.final_carry[group],
+            )
+            states[group], group_metrics, priorities[group] = part.update(state[group], own, k, progress)
+            metrics |= {f"{group}/{name}": value for name, value in group_metrics.items()}
+        return states, metrics, priorities
+
+    return Algorithm(
+        init=init,
+        initial_carry=initial_carry,
+        act=act,
+        update=update,
+        sequence_length=max(sequence_lengths, default=1),
+    )
+
+
+def _hooked(hooks: Hooks, group: str, transitions: Transition) -> Transition:
+    return hooks.batch(group, transitions) if hooks.batch else transitions

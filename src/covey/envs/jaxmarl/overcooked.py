@@ -1,0 +1,126 @@
+"""Overcooked: two cooks bring onion soups to the counter (`overcooked/`), and its successor with partial view, recipes
+and more layouts (`overcooked_v2/`).
+
+Soups are rare, so the suite also offers a shaped reward for useful acts on the way (filling a pot, taking a plate or a
+soup). The reward here is the sparse one, shared by the team, plus `shaping` times the agent's own shaped one. Compare
+runs by the metric `sparse_return`, which leaves shaping out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from covey.envs.base import TaskConfig
+from covey.envs.jaxmarl.core import NEVER, SuiteEnv, import_suite, on_host, quiet
+from covey.errors import unknown_name
+from covey.types import Array, MetricSpec, PyTree
+
+RETURNS = "the team's sparse reward (20 per soup) plus `shaping` times the agent's own shaped reward"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OvercookedConfig(TaskConfig):
+    time_limit: int = 400
+    layout: str = "cramped_room"
+    shaping: float = 1.0  # coefficient of the shaped reward; 0 leaves the sparse one
+    random_reset: bool = False  # start with random positions, hands and pots
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OvercookedV2Config(OvercookedConfig):
+    agent_view_size: int | None = None  # cells seen in each direction; None: all
+    random_agent_positions: bool = False
+    start_cooking_interaction: bool = False  # a full pot waits to be switched on
+    negative_rewards: bool = False  # a wrong soup costs what a right one earns
+    sample_recipe_on_delivery: bool = False
+    indicate_successful_delivery: bool = False
+
+
+def make_overcooked(config: OvercookedConfig) -> SuiteEnv:
+    module = import_suite("overcooked")
+    check_layout(config.layout, module.overcooked_layouts)
+    with quiet():
+        # The last layer of the observation lights up 40 steps before the suite's limit. With no limit it stays dark: a
+        # cut that values bootstrap through is no part of the task.
+        suite = module.Overcooked(
+            layout=module.overcooked_layouts[config.layout], random_reset=config.random_reset, max_steps=NEVER
+        )
+    return OvercookedEnv(suite, config.shaping)
+
+
+def make_overcooked_v2(config: OvercookedV2Config) -> SuiteEnv:
+    module = import_suite("overcooked_v2")
+    check_layout(config.layout, module.overcooked_v2_layouts)
+    suite = module.OvercookedV2(
+        layout=config.layout,
+        random_reset=config.random_reset,
+        agent_view_size=config.agent_view_size,
+        random_agent_positions=config.random_agent_positions,
+        start_cooking_interaction=config.start_cooking_interaction,
+        negative_rewards=config.negative_rewards,
+        sample_recipe_on_delivery=config.sample_recipe_on_delivery,
+        indicate_successful_delivery=config.indicate_successful_delivery,
+        max_steps=NEVER,
+    )
+    return OvercookedV2Env(suite, config.shaping)
+
+
+def check_layout(layout: str, layouts: Any) -> None:
+    if layout not in layouts:
+        raise unknown_name("value for task.layout", layout, layouts)
+
+
+class OvercookedEnv(SuiteEnv):
+    metrics = {"sparse_return": MetricSpec(reduction="sum"), "deliveries": MetricSpec(reduction="sum", unit="soups")}
+
+    def __init__(self, suite: Any, shaping: float):
+        super().__init__(suite, returns=RETURNS)
+        self.shaping = shaping
+
+    def stack_rewards(self, rewards: Any, info: Any) -> dict[str, Array]:
+        sparse = super().stack_rewards(rewards, info)["agents"]
+        shaped = super().stack_rewards(info["shaped_reward"], info)["agents"]
+        return {"agents": sparse + self.shaping * shaped}
+
+    def measure(self, before: PyTree, after: PyTree, rewards: Any) -> dict[str, Array]:
+        sparse = rewards["agent_0"]
+        return {"sparse_return": sparse, "deliveries": sparse > 0}
+
+    def render(self, states: Sequence[PyTree]) -> list[np.ndarray]:
+        with quiet():
+            from jaxmarl.viz.overcooked_visualizer import TILE_PIXELS, OvercookedVisualizer
+
+        padding = self.suite.agent_view_size - 1
+        pictures = []
+        for state in map(on_host, states):
+            # The viewer's public methods open a window; this one returns the pixels.
+            picture = OvercookedVisualizer._render_grid(
+                state.maze_map[padding:-padding, padding:-padding],
+                tile_size=TILE_PIXELS,
+                highlight_mask=None,
+                agent_dir_idx=state.agent_dir_idx,
+                agent_inv=state.agent_inv,
+            )
+            pictures.append(np.asarray(picture, np.uint8))
+        return pictures
+
+
+class OvercookedV2Env(OvercookedEnv):
+    def __init__(self, suite: Any, shaping: float):
+        super().__init__(suite, shaping)
+        suite.action_spaces = {agent: suite.action_space() for agent in suite.agents}
+
+    def measure(self, before: PyTree, after: PyTree, rewards: Any) -> dict[str, Array]:
+        return {"sparse_return": rewards["agent_0"], "deliveries": after.new_correct_delivery}
+
+    def render(self, states: Sequence[PyTree]) -> list[np.ndarray]:
+        with quiet():
+            from jaxmarl.viz.overcooked_v2_visualizer import OvercookedV2Visualizer
+
+        viewer = OvercookedV2Visualizer()
+        return [np.asarray(viewer._render_state(state), np.uint8) for state in states]

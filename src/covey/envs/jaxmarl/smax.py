@@ -1,0 +1,86 @@
+"""SMAX, JaxMARL's StarCraft-like battles, against the suite's scripted enemy.
+
+The reward is the team's: a fallen unit goes on earning what its comrades win. So every unit stays `alive` to the learner
+until the battle ends, with one legal action once it has fallen (stop), and `terminated` only with the battle.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from covey.envs.base import Actions, TaskConfig
+from covey.envs.jaxmarl.core import NEVER, SuiteEnv, import_suite
+from covey.errors import unknown_name
+from covey.types import Array, Key, MetricSpec, PyTree, TimeStep
+
+
+class AttackMode(enum.Enum):
+    """Whom the scripted enemy shoots first."""
+
+    closest = "the nearest unit in range"
+    random = "any unit in range"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SmaxConfig(TaskConfig):
+    """The defaults are those of JaxMARL's own baselines. The reward is shared by the suite itself."""
+
+    time_limit: int = 100
+    map: str = "2s3z"
+    see_enemy_actions: bool = True
+    walls_cause_death: bool = True
+    attack_mode: AttackMode = AttackMode.closest
+    won_battle_bonus: float = 1.0
+
+
+def make_smax(config: SmaxConfig) -> SuiteEnv:
+    scenarios = import_suite("smax.smax_env").MAP_NAME_TO_SCENARIO
+    if config.map not in scenarios:
+        raise unknown_name("value for task.map", config.map, scenarios)
+    suite = import_suite("smax").HeuristicEnemySMAX(
+        scenario=scenarios[config.map],
+        see_enemy_actions=config.see_enemy_actions,
+        walls_cause_death=config.walls_cause_death,
+        attack_mode=config.attack_mode.name,
+        won_battle_bonus=config.won_battle_bonus,
+        max_steps=NEVER,
+    )
+    return SmaxEnv(
+        suite,
+        returns="the team's, the same for all: the share of the enemies' health destroyed, plus a bonus for winning",
+    )
+
+
+class SmaxEnv(SuiteEnv):
+    metrics = {"win_rate": MetricSpec(reduction="last")}
+
+    def action_masks(self, state: PyTree) -> dict[str, Array]:
+        masks = self.suite.get_avail_actions(state)
+        return {"agents": jnp.stack([masks[agent] for agent in self.suite.agents]).astype(bool)}
+
+    def global_state(self, observations: Any, state: PyTree) -> Array:
+        return observations["world_state"]
+
+    def measure(self, before: PyTree, after: PyTree, rewards: Any) -> dict[str, Array]:
+        allies, enemies = jnp.split(after.state.unit_alive, [self.suite.num_allies])
+        return {"win_rate": ~enemies.any() & allies.any()}
+
+    def draw(self, axes: Any, state: PyTree) -> None:
+        """Allies blue, enemies red, each with its health as a bar and its type as a letter. The suite's viewer saves
+        and reloads a whole figure per unit of time."""
+        from matplotlib.patches import Circle, Rectangle
+
+        suite, units = self.suite, state.state
+        axes.set(xlim=(0, suite.map_width), ylim=(0, suite.map_height), title=f"step {units.step}")
+        for index in units.unit_alive.nonzero()[0]:
+            (x, y), kind = units.unit_positions[index], units.unit_types[index]
+            radius = float(suite.unit_type_radiuses[kind])
+            axes.add_patch(Circle((x, y), radius, color="tab:blue" if index < suite.num_allies else "tab:red"))
+            axes.text(x, y, suite.unit_type_shorthands[kind], color="white", fontsize=6, ha="center", va="center")
+            health = units.unit_health[index] / suite.unit_type_health[kind]
+            axes.add_patch(Rectangle((x - 0.6, y + radius + 0.1), 1.2 * float(health), 0.2, color="tab:green"))

@@ -1,0 +1,1 @@
+"""Adapters over Jumanji, one module per environment; `core` holds what they share."""

@@ -1,0 +1,75 @@
+"""Cleaner: agents start in one corner of a maze and clean all its tiles. An invalid move ends the episode."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+from jumanji.environments.routing.cleaner.constants import DIRTY, WALL
+from jumanji.environments.routing.cleaner.env import Cleaner as JumanjiCleaner
+from jumanji.environments.routing.cleaner.generator import RandomGenerator
+
+from covey.envs.base import TaskConfig
+from covey.envs.jumanji.core import NEVER, JumanjiEnv, ObservationKind, flatten, windows
+from covey.types import Array, Discrete, MetricSpec, PyTree
+
+NUM_TILES = 3  # dirty, clean, wall
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CleanerConfig(TaskConfig):
+    grid_size: int = 5  # Jumanji's action mask is right for square mazes only
+    num_agents: int = 5
+    observation: ObservationKind = ObservationKind.vector
+    fov: int = 4  # cells seen to each side, where the observation is a vector
+    step_penalty: float = 0.5
+    time_limit: int = 25
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.fov < 1:
+            raise ValueError(f"fov must be at least 1, not {self.fov}")
+
+
+class Cleaner(JumanjiEnv):
+    def __init__(self, config: CleanerConfig):
+        env = JumanjiCleaner(
+            RandomGenerator(num_rows=config.grid_size, num_cols=config.grid_size, num_agents=config.num_agents),
+            time_limit=NEVER,
+            penalty_per_timestep=config.step_penalty,
+        )
+        self._kind = config.observation
+        self._fov = config.fov
+        self._scale = 1.0 / (config.grid_size - 1)
+        super().__init__(
+            env,
+            config,
+            action=Discrete(4),
+            metrics={"cleaned": MetricSpec(reduction="last", unit="share")},
+            returns=f"the number of tiles that the team cleaned, less {config.step_penalty} for each step, given to every agent",
+        )
+
+    def observe(self, state: PyTree, observation: Any) -> Array:
+        positions = state.agents_locations
+        rows, columns = positions.T
+        agents = jnp.zeros_like(state.grid).at[rows, columns].add(1)
+        if self._kind is ObservationKind.grid:
+            one = jnp.arange(rows.size)
+            itself = jnp.zeros((rows.size, *state.grid.shape), bool).at[one, rows, columns].set(True)
+            shared = [state.grid == DIRTY, state.grid == WALL, agents > 0]
+            return jnp.stack([*(jnp.broadcast_to(layer, itself.shape) for layer in shared), itself], axis=-1)
+        # One gather for both layers: a cell's tile, and how many agents stand on it.
+        cells = windows(state.grid + NUM_TILES * agents, positions, self._fov, WALL)
+        tiles, others = cells % NUM_TILES, cells // NUM_TILES
+        others = others.at[:, self._fov, self._fov].add(-1)
+        return flatten([tiles == DIRTY, tiles == WALL, others > 0], positions * self._scale)
+
+    def global_state(self, state: PyTree) -> Array:
+        """Which tiles are dirty, which are walls, then each agent's position."""
+        grid = state.grid.ravel()
+        positions = state.agents_locations.ravel() * self._scale
+        return jnp.concatenate([grid == DIRTY, grid == WALL, positions]).astype(jnp.float32)
+
+    def measure(self, state: PyTree, timestep: Any) -> dict[str, Array]:
+        return {"cleaned": 1.0 - timestep.extras["ratio_dirty_tiles"]}

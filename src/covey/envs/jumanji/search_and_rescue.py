@@ -1,0 +1,88 @@
+"""Search and rescue: searchers steer over a torus and find drifting targets.
+
+A target is worth less the later it is found, nothing at the time limit. So the limit belongs to the reward, and agents
+see how much of the time is gone; the episode is still cut, not ended.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+from jumanji.environments.swarms.search_and_rescue.env import SearchAndRescue as JumanjiSearchAndRescue
+from jumanji.environments.swarms.search_and_rescue.generator import RandomGenerator
+from jumanji.environments.swarms.search_and_rescue.observations import AgentAndTargetObservationFn
+from jumanji.environments.swarms.search_and_rescue.reward import IndividualRewardFn
+
+from covey.envs.base import TaskConfig
+from covey.envs.jumanji.core import NEVER, JumanjiEnv
+from covey.types import Array, Continuous, Key, MetricSpec, PyTree, TimeStep
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchAndRescueConfig(TaskConfig):
+    num_searchers: int = 2
+    num_targets: int = 40
+    num_vision: int = 128  # rays of a searcher's view
+    searcher_vision_range: float = 0.4  # lengths are shares of the side of the square
+    target_vision_range: float = 0.1
+    view_angle: float = 0.4  # to each side, in units of π
+    contact_range: float = 0.02
+    reward_decays: bool = True  # from 1 per target to 0 at the time limit
+    time_limit: int = 400
+
+
+class SearchAndRescue(JumanjiEnv):
+    def __init__(self, config: SearchAndRescueConfig):
+        generator = RandomGenerator(num_searchers=config.num_searchers, num_targets=config.num_targets)
+        reward = IndividualRewardFn(scale_rewards=config.reward_decays)
+        env = JumanjiSearchAndRescue(
+            target_contact_range=config.contact_range,
+            time_limit=NEVER,
+            generator=generator,
+            # Jumanji would scale by its own limit, which is never reached.
+            reward_fn=lambda found, step, _: reward(found, step, config.time_limit),
+            observation=AgentAndTargetObservationFn(
+                num_vision=config.num_vision,
+                searcher_vision_range=config.searcher_vision_range,
+                target_vision_range=config.target_vision_range,
+                view_angle=config.view_angle,
+                agent_radius=config.contact_range,
+                env_size=generator.env_size,
+            ),
+        )
+        super().__init__(
+            env,
+            config,
+            action=Continuous(low=(-1.0, -1.0), high=(1.0, 1.0)),
+            metrics={"found": MetricSpec(reduction="last", unit="share")},
+            returns="1 for each target that the agent found, split between those that found it at once, less if found late",
+        )
+
+    def reset(self, key: Key) -> tuple[PyTree, TimeStep]:
+        state, timestep = super().reset(key)
+        return dataclasses.replace(state, step=jnp.zeros((), jnp.int32)), timestep  # Jumanji's is a Python int
+
+    def observe(self, state: PyTree, observation: Any) -> Array:
+        """The view, the agent's place, the share of targets left, and the share of the time gone."""
+        views = observation.searcher_views.reshape(observation.positions.shape[0], -1)
+        elapsed = observation.step / self._config.time_limit
+        shared = jnp.broadcast_to(jnp.stack([observation.targets_remaining, elapsed]), (views.shape[0], 2))
+        return jnp.concatenate([views, observation.positions, shared], axis=-1)
+
+    def action_mask(self, state: PyTree, observation: Any) -> None:
+        return None
+
+    def global_state(self, state: PyTree) -> Array:
+        """Each searcher's place, heading and speed, each target's place and whether it is found, and the time gone."""
+        searchers, targets = state.searchers, state.targets
+        speed = searchers.speed / self._env.searcher_params.max_speed
+        heading = [jnp.cos(searchers.heading), jnp.sin(searchers.heading)]
+        searcher_rows = jnp.column_stack([searchers.pos, *heading, speed])
+        target_rows = jnp.column_stack([targets.pos, targets.found])
+        elapsed = jnp.asarray(state.step / self._config.time_limit, jnp.float32)
+        return jnp.concatenate([searcher_rows.ravel(), target_rows.ravel(), elapsed[None]])
+
+    def measure(self, state: PyTree, timestep: Any) -> dict[str, Array]:
+        return {"found": state.targets.found.mean()}

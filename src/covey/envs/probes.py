@@ -1,0 +1,249 @@
+"""Probe environments: tasks so small that the right answer is known, each for one way in which learning goes wrong.
+
+An algorithm must hit the number that a probe's docstring states; if it does not, the probe's name says what to look
+at. They train in seconds: `covey train task=probe/truncation`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from covey.envs.base import Actions, TaskConfig, first_step, next_step
+from covey.types import Array, Continuous, Discrete, EnvSpec, GroupSpec, Key, MultiDiscrete, PyTree, TimeStep
+
+GROUP = "agents"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProbeConfig(TaskConfig):
+    num_agents: int = 2
+    time_limit: int = 10
+
+
+class Probe:
+    """A group of agents with two actions and one number to see. Subclasses say what is seen, earned and ended."""
+
+    observation_shape: tuple[int, ...] = (1,)
+    action: Discrete | MultiDiscrete | Continuous = Discrete(2)
+
+    def __init__(self, config: ProbeConfig):
+        self.config = config
+        self.agents = config.num_agents
+
+    @property
+    def spec(self) -> EnvSpec:
+        group = GroupSpec(num_agents=self.agents, observation_shape=self.observation_shape, action=self.action)
+        return EnvSpec(
+            groups={GROUP: group},
+            time_limit=self.config.time_limit,
+            returns="sum of the agent's own rewards",
+        )
+
+    def render(self, states: Sequence[PyTree]) -> list[np.ndarray]:
+        """Probes have nothing to see: a grey square whose shade is the step."""
+        return [np.full((64, 64, 3), 40 + 180 * i // max(1, len(states) - 1), np.uint8) for i in range(len(states))]
+
+    def zeros(self) -> Array:
+        return jnp.zeros((self.agents, *self.observation_shape))
+
+
+class ConstantReward(Probe):
+    """One step, reward 1 whatever is done: every value is 1."""
+
+    def reset(self, key: Key) -> tuple[PyTree, TimeStep]:
+        return jnp.zeros(()), first_step({GROUP: self.zeros()})
+
+    def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
+        return state, next_step({GROUP: self.zeros()}, {GROUP: jnp.ones(())}, terminated=jnp.ones((), bool))
+
+
+class ObservedReward(Probe):
+    """One step, the reward is what the agent sees, +1 or −1: the value of an observation is the observation."""
+
+    def reset(self, key: Key) -> tuple[PyTree, TimeStep]:
+        seen = jax.random.rademacher(key, (self.agents,), jnp.float32)
+        return seen, first_step({GROUP: seen[:, None]})
+
+    def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
+        return state, next_step({GROUP: state[:, None]}, {GROUP: state}, terminated=jnp.ones((), bool))
+
+
+class DelayedReward(Probe):
+    """Two steps, reward 1 after the second: values are γ at the first (sees 0) and 1 at the second (sees 1)."""
+
+    def reset(self, key: Key) -> tuple[PyTree, TimeStep]:
+        return jnp.zeros(()), first_step({GROUP: self.zeros()})
+
+    def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
+        return state + 1, next_step({GROUP: self.zeros() + 1.0}, {GROUP: state}, terminated=state >= 1)
+
+
+class TruncationOnly(Probe):
+    """Reward 1 for ever, cut by the time limit alone: the value is 1 / (1 − γ), not that of the steps left."""
+
+    def reset(self, key: Key) -> tuple[PyTree, TimeStep]:
+        return jnp.zeros(()), first_step({GROUP: self.zeros()})
+
+    def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
+        return state, next_step({GROUP: self.zeros()}, {GROUP: jnp.ones(())}, terminated=jnp.zeros((), bool))
+
+
+class Death(Probe):
+    """Agent 0 dies with its second step, the others terminate with their fourth; reward 1 a step, seen: steps left.
+
+    Values are those of the steps that the agent has left: 1 + γ for agent 0 at first, 1 + γ + γ² + γ³ for others.
+    After its death agent 0 sees −5 and is offered reward 100 a step, which must not reach anything.
+    """
+
+    def _observe(self, elapsed: Array) -> tuple[Array, Array]:
+        lifetime = jnp.where(jnp.arange(self.agents) == 0, 2, 4)
+        alive = elapsed < lifetime
+        return jnp.where(alive, lifetime - elapsed, -5).astype(jnp.float32)[:, None], alive
+
+    def reset(self, key: Key) -> tuple[PyTree, TimeStep]:
+        elapsed = jnp.zeros((), jnp.int32)
+        return elapsed, first_step({GROUP: self._observe(elapsed)[0]})
+
+    def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
+        _, acted_alive = self._observe(state)
+        observation, alive = self._observe(state + 1)
+        reward = jnp.where(acted_alive, 1.0, 100.0)
+        timestep = next_step(
+            {GROUP: observation},
+            {GROUP: reward},
+            terminated={GROUP: acted_alive & ~alive},
+            alive={GROUP: alive},
+            last=state + 1 >= 4,
+        )
+        return state + 1, timestep
+
+
+class CopyAction(Probe):
+    """One step, reward 1 for the action that the observation (0 or 1) names: the best return is 1, chance 0.5."""
+
+    def reset(self, key: Key) -> tuple[PyTree, TimeStep]:
+        seen = jax.random.bernoulli(key, 0.5, (self.agents,)).astype(jnp.float32)
+        return seen, first_step({GROUP: seen[:, None]})
+
+    def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
+        reward = (action[GROUP] == state).astype(jnp.float32)
+        return state, next_step({GROUP: state[:, None]}, {GROUP: reward}, terminated=jnp.ones((), bool))
+
+
+class MaskedActions(Probe):
+    """Three actions worth 0, 1 and 10, of which the last is never legal: the best return is 1, and 10 a broken mask."""
+
+    action = Discrete(3)
+
+    def _masks(self) -> dict[str, Array]:
+        return {GROUP: jnp.tile(jnp.array([True, True, False]), (self.agents, 1))}
+
+    def reset(self, key: Key) -> tuple[PyTree, TimeStep]:
+        return jnp.zeros(()), first_step({GROUP: self.zeros()}, action_masks=self._masks())
+
+    def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
+        reward = jnp.array([0.0, 1.0, 10.0])[action[GROUP]]
+        timestep = next_step(
+            {GROUP: self.zeros()}, {GROUP: reward}, terminated=jnp.ones((), bool), action_masks=self._masks()
+        )
+        return state, timestep
+
+
+class ManyChoices(Probe):
+    """Multi-discrete: choices out of 2 and 3, reward 0.5 for each that matches the two numbers seen; best 1."""
+
+    observation_shape = (2,)
+    action = MultiDiscrete((2, 3))
+
+    def reset(self, key: Key) -> tuple[PyTree, TimeStep]:
+        seen = jax.random.randint(key, (self.agents, 2), 0, jnp.array([2, 3]))
+        return seen, first_step({GROUP: seen.astype(jnp.float32)})
+
+    def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
+        reward = 0.5 * jnp.sum(action[GROUP] == state, axis=-1)
+        timestep = next_step({GROUP: state.astype(jnp.float32)}, {GROUP: reward}, terminated=jnp.ones((), bool))
+        return state, timestep
+
+
+class ContinuousTarget(Probe):
+    """One step, reward 1 − (a − o)² for a one-dimensional action in [−2, 2] and o in [−1, 1]: the best return is 1."""
+
+    action = Continuous(low=(-2.0,), high=(2.0,))
+
+    def reset(self, key: Key) -> tuple[PyTree, TimeStep]:
+        seen = jax.random.uniform(key, (self.agents, 1), minval=-1.0, maxval=1.0)
+        return seen, first_step({GROUP: seen})
+
+    def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
+        reward = 1.0 - jnp.square(action[GROUP] - state)[:, 0]
+        return state, next_step({GROUP: state}, {GROUP: reward}, terminated=jnp.ones((), bool))
+
+
+class Rows(Probe):
+    """Observation `[N, F]`: four rows of which one is marked; reward 1 for the action that its number names; best 1."""
+
+    observation_shape = (4, 2)
+
+    def reset(self, key: Key) -> tuple[PyTree, TimeStep]:
+        key_mark, key_number = jax.random.split(key)
+        marked = jax.random.randint(key_mark, (self.agents,), 0, 4)
+        numbers = jax.random.bernoulli(key_number, 0.5, (self.agents, 4)).astype(jnp.float32)
+        rows = jnp.stack([jax.nn.one_hot(marked, 4), numbers], axis=-1)
+        return rows, first_step({GROUP: rows})
+
+    def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
+        wanted = jnp.sum(state[..., 0] * state[..., 1], axis=-1)
+        reward = (action[GROUP] == wanted).astype(jnp.float32)
+        return state, next_step({GROUP: state}, {GROUP: reward}, terminated=jnp.ones((), bool))
+
+
+class Memory(Probe):
+    """A cue (−1 or 1) is shown at the first of five steps, zeros after; the last action must name it, for reward 1.
+
+    What is seen when the action counts is the same for both cues, so without memory no policy does better than 0.5
+    on average; with memory the best return is 1.
+    """
+
+    length = 5
+
+    def reset(self, key: Key) -> tuple[PyTree, TimeStep]:
+        cue = jax.random.rademacher(key, (self.agents,), jnp.float32)
+        return (cue, jnp.zeros((), jnp.int32)), first_step({GROUP: cue[:, None]})
+
+    def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
+        cue, elapsed = state
+        final = elapsed + 1 >= self.length
+        reward = jnp.where(final, action[GROUP] == (cue > 0), False).astype(jnp.float32)
+        return (cue, elapsed + 1), next_step({GROUP: self.zeros()}, {GROUP: reward}, terminated=final)
+
+
+class TwoGroups(Probe):
+    """Two groups that differ in everything: `copiers` earn 1 for naming what they see; the single `guesser` sees
+    nothing of use and earns 0.5 on average, whatever it does."""
+
+    @property
+    def spec(self) -> EnvSpec:
+        copiers = GroupSpec(num_agents=self.agents, observation_shape=(1,), action=Discrete(2))
+        guessers = GroupSpec(num_agents=1, observation_shape=(3,), action=Discrete(4))
+        return EnvSpec(
+            groups={"copiers": copiers, "guessers": guessers},
+            time_limit=self.config.time_limit,
+            returns="sum of the agent's own rewards",
+        )
+
+    def reset(self, key: Key) -> tuple[PyTree, TimeStep]:
+        seen = jax.random.bernoulli(key, 0.5, (self.agents + 1,)).astype(jnp.float32)
+        return seen, first_step({"copiers": seen[:-1, None], "guessers": jnp.zeros((1, 3))})
+
+    def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
+        rewards = {
+            "copiers": (action["copiers"] == state[:-1]).astype(jnp.float32),
+            "guessers": (action["guessers"] % 2 == state[-1:]).astype(jnp.float32),
+        }
+        observations = {"copiers": state[:-1, None], "guessers": jnp.zeros((1, 3))}
+        return state, next_step(observations, rewards, terminated=jnp.ones((), bool))

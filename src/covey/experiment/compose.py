@@ -1,0 +1,401 @@
+"""From a command line to a `Config`: the one module that imports Hydra.
+
+What sets a field, the later the stronger:
+
+1. the dataclass of the chosen task, model or algorithm, and of the loop that the algorithm runs in;
+2. the preset (`experiment=benchmarl`), after the one that it derives from;
+3. the preset's file for that algorithm (`benchmarl_mappo.yaml`), where there is one;
+4. for a task, model or algorithm from a file of the user's own, the fields in that file;
+5. the command line.
+
+A preset is a file `GROUP/NAME.yaml`, shipped beside this module or in the user's `config_dir`. It derives from another
+by `base: NAME`, which may be a registered name, a shipped preset or another file:
+
+    my_conf/task/my/navigation_5.yaml       my_conf/experiment/long.yaml
+        base: vmas/navigation                   base: benchmarl
+        n_agents: 5                             experiment: {frames: 1e7}
+                                                model: {name: mlp, layers: [512, 512]}
+
+Files of `experiment` may set any part of the configuration. A section with a `name` also makes that choice, unless the
+command line makes another, and then the section is skipped. `critic_model=` takes the files of `model`.
+
+Names and keys are looked up before Hydra sees them, so that errors are ours; Hydra reads the values and puts them in.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from covey import registry
+from covey.errors import UsageError, nearest, unknown_name
+from covey.experiment.config import (
+    GROUPS,
+    RESUMABLE,
+    Config,
+    HooksConfig,
+    choice_defaults,
+    from_dict,
+    import_modules,
+    loop_defaults,
+    plain,
+    to_dict,
+)
+
+SHIPPED = Path(__file__).parent / "presets"
+DEFAULTS = {"experiment": "default", "algorithm": "mappo", "task": "lbf/8x8-2p-2f-coop", "model": "mlp"}
+PATHS = ("run_dir", "config_dir", "init_from")  # taken as they are, whatever characters they hold
+TOP_LEVEL = tuple(field.name for field in dataclasses.fields(Config))
+
+
+def compose(overrides: Sequence[str]) -> Config:
+    """The checked configuration that `key=value` overrides describe, e.g. `["algorithm=ippo", "seed=1"]`."""
+    assignments = [parse_override(text) for text in overrides]
+    chosen = {item.key: item.choice() for item in assignments if item.key in (*GROUPS, "experiment")}
+    values = [item for item in assignments if item.key not in chosen]
+    config_dir = _last_value(values, "config_dir")
+    _check_config_dir(config_dir)
+    import_modules(_as_list(_last_value(values, "imports")))
+
+    presets = _preset_chain("experiment", chosen.get("experiment", DEFAULTS["experiment"]), config_dir)
+    import_modules(module for preset in presets for module in _as_list(preset.fields.get("imports")))
+    layers = _with_algorithm_presets(presets, chosen, config_dir)
+    scopes, tree = _assemble(layers, chosen, config_dir)
+    for item in values:
+        check_key(item.key, scopes)
+    return from_dict(_apply(tree, values))
+
+
+def resume_config(config: Config, overrides: Sequence[str]) -> Config:
+    """A stored configuration with the overrides of `covey resume`, which may change how long and how it is watched."""
+    assignments = [parse_override(text) for text in overrides]
+    allowed = [f"experiment.{name}" for name in RESUMABLE] + ["jit"]
+    for item in assignments:
+        if not item.key.startswith(tuple(allowed)):
+            raise UsageError(
+                f"'{item.key}' cannot change when a run goes on; nearest that can: {_list(nearest(item.key, allowed))}"
+            )
+        check_key(item.key, {"experiment": config.experiment})
+    return from_dict(_apply(to_dict(config), assignments))
+
+
+# ------------------------------------------------------------------------------------------------------- overrides
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Assignment:
+    """One `key=value` of the command line, read and not yet applied."""
+
+    key: str
+    text: str  # the value as typed
+    override: Override
+    delete: bool = False
+
+    def choice(self) -> str:
+        """The value as the name of a task, model, algorithm or preset."""
+        if self.delete or not re.fullmatch(r"[\w./+-]+", self.text):
+            raise UsageError(f"{self.key}= takes one name, not '{self.text}'")
+        return self.text
+
+
+def parse_override(text: str) -> Assignment:
+    """Reads `key=value`, by Hydra's grammar for the value; its prefixes `+`, `++` and `~` are understood."""
+    left, equals, value = text.partition("=")
+    key, delete = left.lstrip("+~").strip(), left.startswith("~")
+    if not delete and (not equals or not re.fullmatch(r"[A-Za-z_][\w.-]*", key)):
+        raise UsageError(f"cannot read '{text}': everything here is key=value, as in algorithm.lr=3e-4")
+    if not delete and not value.strip():
+        raise UsageError(f"'{key}=' has no value; {key}=null is none at all")
+    hydra_text = f"~{key}" if delete else f"++{key}={_quoted(value) if key in PATHS else value}"
+    try:
+        override = OverridesParser.create().parse_override(hydra_text)
+    except HydraException as error:
+        raise UsageError(f"cannot read the value in '{text}'; put it in quotes: \"{key}='…'\"") from error
+    if override.is_sweep_override() and key not in (*GROUPS, "experiment"):
+        raise UsageError(f"'{key}' takes one value, not the sweep '{value}'; a list is in brackets: {key}=[a,b]")
+    return Assignment(key=key, text=value.strip(), override=override, delete=delete)
+
+
+def _quoted(path: str) -> str:
+    path = path.strip()
+    if path == "null" or (len(path) > 1 and path[0] == path[-1] and path[0] in "'\""):
+        return path
+    return "'" + path.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _last_value(assignments: Sequence[Assignment], key: str) -> Any:
+    return next((item.override.value() for item in reversed(assignments) if item.key == key), None)
+
+
+def _as_list(value: Any) -> list[str]:
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        value = [value]
+    return [str(item) for item in value]
+
+
+def check_key(key: str, scopes: Mapping[str, Any], where: str = "") -> None:
+    """Raises UsageError unless `key` leads to a field; `scopes` holds the dataclass under each top-level key.
+
+    Inside a field that is a mapping, such as `experiment.logger_options`, any key goes.
+    """
+    first, *parts = key.split(".")
+    if first not in TOP_LEVEL:
+        known = [*TOP_LEVEL, *(f"{scope}.{name}" for scope in scopes for name in _field_names(scopes[scope]))]
+        raise UsageError(f"{where}unknown key '{key}'; nearest: {_list(nearest(key, known))} (`covey show` prints all)")
+    value, path = scopes.get(first), first
+    for part in parts:
+        names = _field_names(value)
+        if isinstance(value, Mapping) or value is None and path not in TOP_LEVEL:
+            return
+        if part not in names:
+            known = [f"{path}.{name}" for name in names] or [path]
+            raise UsageError(
+                f"{where}unknown field '{key}'; nearest: {_list(nearest(key, known))} (`covey show` prints all)"
+            )
+        value, path = getattr(value, part), f"{path}.{part}"
+
+
+def _field_names(value: Any) -> list[str]:
+    return [field.name for field in dataclasses.fields(value)] if dataclasses.is_dataclass(value) else []
+
+
+def _apply(tree: Mapping[str, Any], assignments: Sequence[Assignment]) -> dict[str, Any]:
+    """`tree` with the assignments put in by Hydra, interpolations resolved."""
+    ConfigStore.instance().store(name="covey", node=OmegaConf.create(dict(tree)))
+    texts = [item.override.input_line or "" for item in assignments]
+    try:
+        with hydra.initialize(version_base="1.3", config_path=None):
+            composed = hydra.compose("covey", overrides=texts)
+        values = OmegaConf.to_container(composed, resolve=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UsageError(str(error).splitlines()[0]) from error
+    assert isinstance(values, dict)
+    values["imports"] = _as_list(values["imports"])
+    return _whole_numbers(values)
+
+
+def _whole_numbers(value: Any) -> Any:
+    """1e6 as 1000000, so that it can be a number of frames; fields that take floats take whole numbers too."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _whole_numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_whole_numbers(item) for item in value]
+    return value
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(names)
+
+
+# --------------------------------------------------------------------------------------------------------- presets
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Preset:
+    """A file `GROUP/NAME.yaml`, or a registered name, which is one without fields."""
+
+    name: str
+    fields: dict[str, Any]
+    path: Path | None = None
+
+    @property
+    def where(self) -> str:
+        return f"{self.path}: "
+
+    def section(self, group: str) -> tuple[str | None, dict[str, Any]]:
+        """What the file says of a task, model or algorithm: the name that it is meant for, and the fields."""
+        section = self.fields.get(group) or {}
+        if isinstance(section, str):
+            section = {"name": section}
+        if not isinstance(section, dict):
+            raise UsageError(f"{self.where}{group} takes a mapping, not {section!r}")
+        return section.get("name"), {key: value for key, value in section.items() if key != "name"}
+
+
+def list_presets(group: str = "experiment", config_dir: str | None = None) -> dict[str, str]:
+    """The presets of a group, each with its first line of comment."""
+    folders = [SHIPPED / group] + ([Path(config_dir) / group] if config_dir else [])
+    files = {
+        path.relative_to(folder).with_suffix("").as_posix(): path
+        for folder in folders
+        for path in sorted(folder.rglob("*.yaml"))
+    }
+    algorithms = [entry.name for entry in registry.algorithms]
+    completing = {f"{name}_{algorithm}" for name in files for algorithm in algorithms}
+    return {name: _first_comment(path) for name, path in sorted(files.items()) if name not in completing}
+
+
+def _first_comment(path: Path) -> str:
+    with path.open(encoding="utf-8") as lines:
+        return next((line.lstrip("# ").strip() for line in lines if line.startswith("#")), "")
+
+
+def _check_config_dir(config_dir: str | None) -> None:
+    if config_dir is None:
+        return
+    if not Path(config_dir).is_dir():
+        raise UsageError(f"config_dir: no folder '{config_dir}'")
+    if not any((Path(config_dir) / group).is_dir() for group in ("experiment", "algorithm", "task", "model")):
+        raise UsageError(f"config_dir: '{config_dir}' has none of the folders experiment, algorithm, task, model")
+
+
+def _preset_chain(group: str, name: str, config_dir: str | None) -> list[Preset]:
+    """The presets from the first one, which derives from nothing, to `name`."""
+    group = "model" if group == "critic_model" else group
+    chain: list[Preset] = []
+    seen: list[Path] = []
+    while True:
+        path = _find(group, name, config_dir, seen)
+        if path is None:
+            chain += _registered(group, name, config_dir, chain)
+            break
+        fields = _read(path)
+        base = fields.pop("base", None)
+        chain.append(Preset(name=name, fields=fields, path=path))
+        seen.append(path)
+        if base is None and group == "experiment":
+            break
+        if not isinstance(base, str):
+            raise UsageError(f"{path}: a {group} derives from another; add a line `base: NAME`")
+        name = base
+    return chain[::-1]
+
+
+def _registered(group: str, name: str, config_dir: str | None, derived: Sequence[Preset]) -> list[Preset]:
+    known = set(list_presets(group, config_dir))
+    if group != "experiment":
+        known |= {entry.name for entry in GROUPS[group]}
+        if name in GROUPS[group]:
+            return [Preset(name=name, fields={})]
+    where = derived[-1].where if derived else ""
+    kind = "preset" if group == "experiment" else group
+    if any(preset.name == name for preset in derived):
+        raise UsageError(f"{where}base '{name}' leads back to itself")
+    raise UsageError(f"{where}{unknown_name(kind, name, known)}")
+
+
+def _find(group: str, name: str, config_dir: str | None, skip: Sequence[Path]) -> Path | None:
+    """The file of a preset, the user's own first; a file may derive from a shipped one of its own name."""
+    folders = ([Path(config_dir)] if config_dir else []) + [SHIPPED]
+    paths = [folder / group / f"{name}.yaml" for folder in folders]
+    return next((path for path in paths if path.is_file() and path not in skip), None)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        fields = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    except (YAMLError, OmegaConfBaseException, OSError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        raise UsageError(f"{path}{line}: {getattr(error, 'problem', None) or str(error).splitlines()[0]}") from error
+    if not isinstance(fields, dict):
+        raise UsageError(f"{path}: a preset is a mapping, not {type(fields).__name__}")
+    if "defaults" in fields:
+        raise UsageError(f"{path}: a preset derives from another by `base: NAME`, not by a defaults list")
+    return {str(key): value for key, value in fields.items()}
+
+
+def _with_algorithm_presets(
+    presets: Sequence[Preset], chosen: Mapping[str, str], config_dir: str | None
+) -> list[Preset]:
+    """Each preset, followed by its file for the algorithm (and before that, for the one that it derives from)."""
+    layers = []
+    algorithms = _preset_chain("algorithm", _choice_of("algorithm", presets, chosen), config_dir)
+    for preset in presets:
+        layers.append(preset)
+        for algorithm in algorithms:
+            name = f"{preset.name}_{algorithm.name}"
+            if _find("experiment", name, config_dir, ()):
+                layers += _preset_chain("experiment", name, config_dir)
+    return layers
+
+
+def _choice_of(group: str, presets: Sequence[Preset], chosen: Mapping[str, str]) -> str:
+    """The name for a group: the command line's, or the last preset's that names one, or the default."""
+    if group in chosen:
+        return chosen[group]
+    named = [name for preset in presets for name, _ in [preset.section(group)] if name]
+    if named:
+        return named[-1]
+    return _choice_of("model", presets, chosen) if group == "critic_model" else DEFAULTS[group]
+
+
+def _assemble(
+    layers: Sequence[Preset], chosen: Mapping[str, str], config_dir: str | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The dataclass under each top-level key, and the whole configuration as a tree, before the command line."""
+    scopes: dict[str, Any] = {"hooks": HooksConfig()}
+    tree: dict[str, Any] = {field.name: plain(field.default) for field in dataclasses.fields(Config)}
+    for group in GROUPS:
+        chain = _preset_chain(group, _choice_of(group, layers, chosen), config_dir)
+        scopes[group] = choice_defaults(group, chain[0].name)
+        tree[group] = _choice_tree(group, chain, layers, scopes)
+    scopes["experiment"] = loop_defaults(chain_base(tree["algorithm"]))
+    tree["experiment"] = plain(scopes["experiment"])
+    for layer in layers:
+        rest = {key: value for key, value in layer.fields.items() if key not in GROUPS}
+        _check_fields(rest, scopes, layer.where)
+        tree = _merged(tree, rest)
+    return scopes, tree
+
+
+def chain_base(choice: Mapping[str, Any]) -> str:
+    """The registered name of a choice in a configuration tree."""
+    return choice.get("base") or choice["name"]
+
+
+def _choice_tree(
+    group: str, chain: Sequence[Preset], layers: Sequence[Preset], scopes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The fields of a task, model or algorithm.
+
+    A layer's section that names a member of the chain comes right after that member; one without a name comes first.
+    """
+    fields = plain(scopes[group])
+    for member in chain:
+        sections = [(member.where, member.fields)]
+        for layer in layers:
+            name, section = layer.section(group)
+            if name == member.name or (name is None and member is chain[0]):
+                sections.append((layer.where, section))
+        for where, section in sections:
+            _check_fields({group: section}, scopes, where)
+            fields = _merged(fields, section)
+    base = {"base": chain[0].name} if chain[-1].name != chain[0].name else {}
+    return {"name": chain[-1].name, **base, **fields}
+
+
+def _check_fields(fields: Mapping[str, Any], scopes: Mapping[str, Any], where: str) -> None:
+    for key, value in fields.items():
+        if key in scopes and not isinstance(value, dict):
+            raise UsageError(f"{where}{key} takes a mapping, not {value!r}")
+        if key in scopes:
+            for name in value:
+                check_key(f"{key}.{name}", scopes, where)
+        else:
+            check_key(key, scopes, where)
+
+
+def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with `changes` put in, mapping by mapping."""
+    result = dict(base)
+    for key, value in changes.items():
+        both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
+        result[key] = _merged(result[key], value) if both else value
+    return result

@@ -1,0 +1,327 @@
+"""What an experiment is: frozen dataclasses that hold each default once, and the checks that need no environment.
+
+`compose` makes a `Config` from a command line; `to_yaml` and `from_yaml` write and read the one in a run directory.
+Nothing here imports Hydra or JAX. The dataclasses of tasks, models and algorithms live beside their code and are found
+through the registries.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import importlib
+import os
+import sys
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import yaml
+
+from covey import registry
+from covey.errors import UsageError, unknown_name
+
+GROUPS = {
+    "algorithm": registry.algorithms,
+    "task": registry.tasks,
+    "model": registry.models,
+    "critic_model": registry.models,
+}
+LOGGERS = ("console", "mlflow", "tensorboard", "wandb")  # beside the run directory's own files, always written
+RESUMABLE = (  # what may change when a run goes on: everything else would make it another run
+    "frames",
+    "schedule_frames",
+    "evaluation_interval",
+    "evaluation_episodes",
+    "absolute_metric",
+    "checkpoint_interval",
+    "checkpoint_keep",
+    "loggers",
+    "logger_options",
+    "devices",
+    "platform",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """A task, model or algorithm: its name, its fields, and the registered name where the name is a user's preset."""
+
+    name: str
+    config: Any
+    base: str | None = None
+
+    @property
+    def registered(self) -> str:
+        """The name to look up in the registry."""
+        return self.base or self.name
+
+
+class Platform(enum.Enum):
+    """What computes. `auto` takes an accelerator where there is one."""
+
+    auto = "auto"
+    cpu = "cpu"
+    gpu = "gpu"
+    tpu = "tpu"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExperimentConfig:
+    """Fields of every loop. Intervals are in frames; they and `frames` round up to whole iterations."""
+
+    frames: int = 2_000_000
+    schedule_frames: int | None = None  # horizon of the schedules; None: `frames`
+    platform: Platform = Platform.auto
+    devices: int | None = None  # None: all that there are; the number used is stored with the run
+    evaluation_interval: int = 100_000  # 0: at the start and at the end only
+    evaluation_episodes: int = 32
+    evaluation_deterministic: bool | None = None  # None: greedy, except policies over discrete actions, which sample
+    absolute_metric: bool = True  # at the end, the best parameters over ten times the episodes
+    checkpoint_interval: int = 500_000  # 0: at the end only
+    checkpoint_keep: int = 3
+    loggers: tuple[str, ...] = ("console",)
+    logger_options: dict[str, Any] = dataclasses.field(default_factory=dict)  # by logger, passed on to it
+
+    def __post_init__(self) -> None:
+        _at_least(self, 1, "frames", "schedule_frames", "devices", "evaluation_episodes", "checkpoint_keep")
+        _at_least(self, 0, "evaluation_interval", "checkpoint_interval")
+        for logger in (*self.loggers, *self.logger_options):
+            if logger not in LOGGERS:
+                raise ValueError(f"unknown logger '{logger}'; there are {', '.join(LOGGERS)}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OnlineConfig(ExperimentConfig):
+    """The online loop: an iteration steps `num_envs` environments `rollout_length` times, then updates."""
+
+    num_envs: int = 64
+    rollout_length: int = 128
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _at_least(self, 1, "num_envs", "rollout_length")
+        if self.devices and self.num_envs % self.devices:
+            near = self.num_envs // self.devices * self.devices
+            fits = f"{near} or {near + self.devices}" if near else f"{self.devices}"
+            raise ValueError(f"num_envs={self.num_envs} does not split over devices={self.devices}; {fits} would")
+
+    @property
+    def frames_per_iteration(self) -> int:
+        return self.num_envs * self.rollout_length
+
+
+LOOPS: dict[str, type[ExperimentConfig]] = {"online": OnlineConfig}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HooksConfig:
+    """A user's own pure functions in the compiled step, each as `module:function`."""
+
+    batch: str | None = None
+    loss: str | None = None
+    metrics: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            module, _, function = (value or "module:function").partition(":")
+            if not module or not function:
+                raise ValueError(f"{name} takes module:function, not '{value}'")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """One experiment, or one for each of `seeds`."""
+
+    algorithm: Choice
+    task: Choice
+    model: Choice
+    critic_model: Choice
+    experiment: ExperimentConfig
+    seed: int = 0
+    seeds: tuple[int, ...] | None = None
+    run_dir: str | None = None  # None: runs/TASK-ALGORITHM-SEED-TIME
+    init_from: str | None = None  # a run whose parameters to start from
+    imports: tuple[str, ...] = ()
+    config_dir: str | None = None
+    hooks: HooksConfig = HooksConfig()
+    jit: bool = True
+
+
+# ------------------------------------------------------------------------------------------------ to and from text
+
+
+def to_dict(config: Config) -> dict[str, Any]:
+    """`config` as lists, dictionaries and scalars, complete: `from_dict` needs nothing else to rebuild it."""
+    values = {field.name: plain(getattr(config, field.name)) for field in dataclasses.fields(config)}
+    for group in GROUPS:
+        choice = getattr(config, group)
+        base = {"base": choice.base} if choice.base else {}
+        values[group] = {"name": choice.name, **base, **plain(choice.config)}
+    return values
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses as dictionaries, tuples as lists, enums as their names."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, enum.Enum):
+        return value.name
+    if isinstance(value, (tuple, list)):
+        return [plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    return value
+
+
+def from_dict(values: Mapping[str, Any]) -> Config:
+    """The checked `Config` that `values` describe, after its `imports`; what is left out takes its default."""
+    if not isinstance(values, Mapping):
+        raise UsageError(f"a configuration is a mapping, not {values!r}")
+    rest = dict(values)
+    import_modules(registry.coerce(tuple[str, ...], rest.get("imports", ()), "imports"))
+    choices = {group: _choice(group, rest.pop(group, None)) for group in GROUPS}
+    loop = loop_defaults(choices["algorithm"].registered)
+    experiment = registry.coerce(type(loop), rest.pop("experiment", {}), "experiment", loop)
+    if isinstance(rest.get("seeds"), int) and not isinstance(rest["seeds"], bool):
+        rest["seeds"] = list(range(rest["seeds"]))
+    defaults = Config(**choices, experiment=experiment)
+    hints = typing.get_type_hints(Config)
+    for name in rest:
+        if name not in hints:
+            raise unknown_name("field", name, hints)
+    changes = {
+        name: registry.coerce(hints[name], value, name, getattr(defaults, name)) for name, value in rest.items()
+    }
+    config = dataclasses.replace(defaults, **changes)
+    check(config)
+    return config
+
+
+def _choice(group: str, values: Any) -> Choice:
+    if not isinstance(values, Mapping) or "name" not in values:
+        raise UsageError(f"the configuration names no {group}; `covey list` shows all")
+    fields = dict(values)
+    name, base = fields.pop("name"), fields.pop("base", None)
+    config = registry.build_config(choice_defaults(group, base or name), fields, group)
+    return Choice(name, config, base if base != name else None)
+
+
+def choice_defaults(group: str, name: str) -> Any:
+    """The dataclass of a registered name, with that name's defaults."""
+    defaults = GROUPS[group][name].defaults()
+    reserved = {"name", "base"} & {field.name for field in dataclasses.fields(defaults)}
+    if reserved:
+        raise UsageError(f"{group} '{name}': '{reserved.pop()}' cannot be a field, covey writes the choice there")
+    return defaults
+
+
+def loop_defaults(algorithm: str) -> ExperimentConfig:
+    """The experiment's fields for a registered algorithm: those of the loop that runs it."""
+    loop = registry.algorithms[algorithm].loop
+    if loop not in LOOPS:
+        raise unknown_name(f"loop of algorithm '{algorithm}'", loop, LOOPS)
+    return LOOPS[loop]()
+
+
+class _Dumper(yaml.SafeDumper):
+    """Mappings over several lines, lists on one."""
+
+    def represent_list(self, data: list[Any]) -> yaml.Node:
+        return self.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=True)
+
+
+_Dumper.add_representer(list, _Dumper.represent_list)
+
+
+def to_yaml(config: Config) -> str:
+    return yaml.dump(to_dict(config), Dumper=_Dumper, sort_keys=False, default_flow_style=False, allow_unicode=True)
+
+
+def from_yaml(text: str) -> Config:
+    try:
+        values = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise UsageError(f"the configuration is no YAML: {error}") from error
+    return from_dict(values)
+
+
+def import_modules(names: Iterable[str]) -> None:
+    """Imports a user's modules, which register names as they load. The working directory is searched too."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+                raise UsageError(f"imports: '{name}' needs the module '{error.name}', which is not there") from error
+            hint = f"; imports=[{name[:-3]}] is meant?" if name.endswith(".py") else ""
+            raise UsageError(f"imports: no module '{name}' here or among the installed ones{hint}") from error
+        except Exception as error:
+            raise UsageError(f"imports: '{name}' failed with {type(error).__name__}: {error}") from error
+
+
+# ---------------------------------------------------------------------------------------------------------- checks
+
+
+def check(config: Config) -> None:
+    """Raises UsageError for values that are fine one by one and impossible together."""
+    _check_seeds(config)
+    _check_sequences(config)
+    own_check = getattr(config.algorithm.config, "check", None)
+    if own_check is not None:
+        try:
+            own_check(config.experiment)
+        except ValueError as error:
+            raise UsageError(f"algorithm: {error}") from error
+
+
+def _check_seeds(config: Config) -> None:
+    seeds = (config.seed,) if config.seeds is None else config.seeds
+    if not seeds:
+        raise UsageError("seeds is empty; seeds=3 means 0, 1 and 2")
+    if len(set(seeds)) < len(seeds):
+        raise UsageError(f"seeds={list(seeds)} has one twice")
+    if min(seeds) < 0:
+        raise UsageError(f"seeds start at 0, not at {min(seeds)}")
+
+
+def _check_sequences(config: Config) -> None:
+    sequence_length = getattr(config.algorithm.config, "sequence_length", None)
+    if sequence_length is None or not isinstance(config.experiment, OnlineConfig):
+        return
+    rollout_length = config.experiment.rollout_length
+    if sequence_length < 1:
+        raise UsageError(f"algorithm.sequence_length must be at least 1, not {sequence_length}")
+    if rollout_length % sequence_length:
+        fits = [length for length in range(1, rollout_length + 1) if rollout_length % length == 0]
+        near = sorted(sorted(fits, key=lambda length: abs(length - sequence_length))[:3])
+        raise UsageError(
+            f"experiment.rollout_length={rollout_length} is no multiple of algorithm.sequence_length={sequence_length};"
+            f" {', '.join(map(str, near))} would divide it"
+        )
+
+
+def _at_least(config: Any, minimum: int, *names: str) -> None:
+    for name in names:
+        value = getattr(config, name)
+        if value is not None and value < minimum:
+            raise ValueError(f"{name} must be at least {minimum}, not {value}")
+
+
+# --------------------------------------------------------------------------------------------------------- devices
+
+
+def num_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def with_devices(config: Config, available: int) -> Config:
+    """`config` with `devices` settled: as given, or the most of `available` over which the environments split."""
+    experiment = config.experiment
+    if experiment.devices is not None or not isinstance(experiment, OnlineConfig):
+        return config
+    devices = max(number for number in range(1, available + 1) if experiment.num_envs % number == 0)
+    return dataclasses.replace(config, experiment=dataclasses.replace(experiment, devices=devices))

@@ -1,0 +1,50 @@
+"""Evaluation: every environment of a batch plays one episode; only sums are kept, never trajectories."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from covey.envs.base import Env
+from covey.envs.batch import Episodes, add_step, init_episodes
+from covey.types import Algorithm, Array, Key, PyTree
+
+
+def play_episodes(
+    env: Env, algorithm: Algorithm, learner: PyTree, key: Key, *, num_episodes: int, deterministic: bool
+) -> Episodes:
+    """Plays `num_episodes` side by side until the longest ends; returns each one's statistics `[num_episodes]`."""
+    spec = env.spec
+    key_reset, key_play = jax.random.split(key)
+    env_state, timestep = jax.vmap(env.reset)(jax.random.split(key_reset, num_episodes))
+    start = (
+        env_state,
+        timestep,
+        algorithm.initial_carry(num_episodes),
+        init_episodes(spec, num_episodes),
+        jnp.zeros(num_episodes, bool),
+        jnp.zeros((), jnp.int32),
+    )
+
+    def running(loop: tuple) -> Array:
+        *_, done, elapsed = loop
+        return (elapsed < spec.time_limit) & ~done.all()
+
+    def step(loop: tuple) -> tuple:
+        env_state, timestep, carry, episodes, done, elapsed = loop
+        key_act, key_env = jax.random.split(jax.random.fold_in(key_play, elapsed))
+        actions, _, carry = algorithm.act(learner, timestep, carry, key_act, not deterministic)
+        env_state, timestep = jax.vmap(env.step)(env_state, actions, jax.random.split(key_env, num_episodes))
+        longer = add_step(episodes, timestep, spec)
+        episodes = jax.tree.map(lambda new, old: jnp.where(done, old, new), longer, episodes)
+        return env_state, timestep, carry, episodes, done | timestep.last, elapsed + 1
+
+    *_, episodes, _, _ = jax.lax.while_loop(running, step, start)
+    return episodes
+
+
+def episode_values(episodes: Episodes) -> dict[str, Array]:
+    """Per-episode values by metric name: `mean_return`, each group's return, length and the task's own."""
+    returns = {f"{group}_return": value for group, value in episodes.returns.items()}
+    mean = sum(episodes.returns.values()) / len(episodes.returns)
+    return {"mean_return": mean, **returns, "episode_length": episodes.length, **episodes.metrics}

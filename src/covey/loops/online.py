@@ -1,0 +1,166 @@
+"""The online loop: collect, update, repeat, compiled in chunks of iterations.
+
+    train_state = init(key)
+    train_state, metrics = run_chunk(train_state, num_iterations)
+
+A chunk is one compiled program whatever its number of iterations, which is a traced argument; how the host partitions
+training into chunks therefore changes neither bits nor compiles anything again. Every key is derived from the seed and
+the iteration's number, so there is no stream of randomness to lose.
+
+Several devices: the environments are split over them, the learner is replicated, and gradients and statistics are
+averaged. Each leaf of `actor` has a leading axis of devices.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from covey.algorithms.base import Hooks
+from covey.envs.base import Env
+from covey.envs.batch import BatchedEnv
+from covey.loops.rollout import Actor, collect, episode_means, init_actor
+from covey.types import Algorithm, Array, Key, PyTree, pytree
+
+DEVICE_AXIS = "devices"
+
+
+@pytree
+class TrainState:
+    """All that training needs to go on: equal states continue equally, to the bit."""
+
+    learner: PyTree
+    actor: Actor
+    key: Key
+    iteration: Array
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OnlineLoop:
+    """Compiled functions.
+
+    init(key) -> train state
+    run_chunk(train state, num_iterations) -> (train state, metrics [max_iterations] of which num_iterations count)
+    collect(train state) -> (train state, checksum)   collection alone, to time it; the learner stays as it is
+    """
+
+    init: Callable[[Key], TrainState]
+    run_chunk: Callable[[TrainState, Array], tuple[TrainState, dict[str, Array]]]
+    collect: Callable[[TrainState], tuple[TrainState, Array]]
+    max_iterations: int
+    frames_per_iteration: int
+
+
+def make_online_loop(
+    env: Env,
+    algorithm: Algorithm,
+    *,
+    num_envs: int,
+    rollout_length: int,
+    schedule_frames: int,
+    hooks: Hooks = Hooks(),
+    devices: list[Any] | None = None,
+    max_iterations: int = 32,
+) -> OnlineLoop:
+    """`algorithm` must have been made with `device_axis=DEVICE_AXIS` where there are several `devices`."""
+    devices = devices or jax.devices()[:1]
+    batched = BatchedEnv(env=env, num_envs=num_envs // len(devices))
+    frames_per_iteration = num_envs * rollout_length
+
+    def device_key(key: Key) -> Key:
+        return jax.random.fold_in(key, jax.lax.axis_index(DEVICE_AXIS)) if len(devices) > 1 else key
+
+    def init_actors(key: Key) -> Actor:
+        return add_device_axis(init_actor(batched, algorithm, device_key(key)))
+
+    def collect_batch(state: TrainState, key: Key) -> tuple[Actor, PyTree, PyTree]:
+        actor = drop_device_axis(state.actor)
+        return collect(batched, algorithm, state.learner, actor, key, rollout_length)
+
+    def iterate(state: TrainState) -> tuple[TrainState, dict[str, Array]]:
+        """One iteration, on each device."""
+        key_iteration = jax.random.fold_in(state.key, state.iteration)
+        key_collect, key_update = jax.random.split(device_key(key_iteration))
+        actor, batch, sums = collect_batch(state, key_collect)
+        progress = state.iteration * (frames_per_iteration / schedule_frames)
+        learner, metrics, _ = algorithm.update(state.learner, batch, key_update, progress)
+        if len(devices) > 1:
+            sums, metrics = jax.lax.psum(sums, DEVICE_AXIS), jax.lax.pmean(metrics, DEVICE_AXIS)
+        metrics = metrics | {f"collection/{name}": value for name, value in episode_means(sums).items()}
+        if hooks.metrics:
+            metrics = hooks.metrics(metrics)
+        state = dataclasses.replace(
+            state, learner=learner, actor=add_device_axis(actor), iteration=state.iteration + 1
+        )
+        return state, metrics
+
+    def chunk(state: TrainState, num_iterations: Array) -> tuple[TrainState, dict[str, Array]]:
+        shapes = jax.eval_shape(iterate, state)[1]
+        empty = jax.tree.map(lambda x: jnp.full((max_iterations, *x.shape), jnp.nan, x.dtype), shapes)
+
+        def body(i: Array, loop: tuple[TrainState, dict[str, Array]]) -> tuple[TrainState, dict[str, Array]]:
+            state, history = loop
+            state, metrics = iterate(state)
+            return state, jax.tree.map(lambda h, x: h.at[i].set(x), history, metrics)
+
+        return jax.lax.fori_loop(0, num_iterations, body, (state, empty))
+
+    def collect_only(state: TrainState) -> tuple[TrainState, Array]:
+        actor, batch, sums = collect_batch(state, device_key(state.key))
+        # Everything collected goes into an output, or the compiler would drop the work that is to be timed.
+        checksum = sum(jnp.sum(leaf, dtype=jnp.float32) for leaf in jax.tree.leaves((batch.transitions, sums)))
+        return dataclasses.replace(state, actor=add_device_axis(actor)), jnp.asarray(checksum)[None]
+
+    over_devices = partial(_over_devices, devices=devices)
+    state_specs = TrainState(learner=P(), actor=P(DEVICE_AXIS), key=P(), iteration=P())  # type: ignore[arg-type]
+
+    def init(key: Key) -> TrainState:
+        key_learner, key_actor, key_train = jax.random.split(key, 3)
+        make_actors = over_devices(init_actors, in_specs=(P(),), out_specs=P(DEVICE_AXIS))
+        return TrainState(
+            learner=algorithm.init(key_learner),
+            actor=make_actors(key_actor),
+            key=key_train,
+            iteration=jnp.zeros((), jnp.int32),
+        )
+
+    chunk_over_devices = over_devices(chunk, in_specs=(state_specs, P()), out_specs=(state_specs, P()))
+    collect_over_devices = over_devices(collect_only, in_specs=(state_specs,), out_specs=(state_specs, P(DEVICE_AXIS)))
+    shardings = state_shardings(devices)
+    return OnlineLoop(
+        init=jax.jit(init, out_shardings=shardings),
+        run_chunk=jax.jit(chunk_over_devices, donate_argnums=0),
+        collect=jax.jit(collect_over_devices),
+        max_iterations=max_iterations,
+        frames_per_iteration=frames_per_iteration,
+    )
+
+
+def state_shardings(devices: list[Any]) -> TrainState:
+    """Where a train state lives: the actor split over the devices, the rest on each of them."""
+    mesh = Mesh(devices, (DEVICE_AXIS,))
+    everywhere, split = NamedSharding(mesh, P()), NamedSharding(mesh, P(DEVICE_AXIS))
+    return TrainState(learner=everywhere, actor=split, key=everywhere, iteration=everywhere)  # type: ignore[arg-type]
+
+
+def _over_devices(function: Callable, *, devices: list[Any], in_specs: Any, out_specs: Any) -> Callable:
+    """`function` on every device at once; with one device, as it is."""
+    if len(devices) == 1:
+        return function
+    mesh = Mesh(devices, (DEVICE_AXIS,))
+    return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+
+
+def add_device_axis(tree: PyTree) -> PyTree:
+    return jax.tree.map(lambda leaf: leaf[None], tree)
+
+
+def drop_device_axis(tree: PyTree) -> PyTree:
+    return jax.tree.map(lambda leaf: leaf[0], tree)

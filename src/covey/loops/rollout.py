@@ -1,0 +1,110 @@
+"""Acting in a batch of environments: `unroll` makes contiguous transitions out of an algorithm and `BatchedEnv`."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from covey.envs.batch import BatchedEnv, BatchState, Episodes
+from covey.types import Algorithm, Array, Batch, Key, PyTree, TimeStep, Transition, pytree
+
+
+@pytree
+class Actor:
+    """Where acting stands: the environments, what they showed last, and the carry that belongs to it."""
+
+    env: BatchState
+    timestep: TimeStep
+    carry: PyTree
+
+
+@pytree
+class EpisodeSums:
+    """Sums over the episodes that ended, and how many did."""
+
+    total: Episodes
+    count: Array
+
+
+def init_actor(env: BatchedEnv, algorithm: Algorithm, key: Key) -> Actor:
+    env_state, timestep = env.reset(key)
+    return Actor(env=env_state, timestep=timestep, carry=algorithm.initial_carry(env.num_envs))
+
+
+def unroll(
+    env: BatchedEnv, algorithm: Algorithm, learner: PyTree, actor: Actor, key: Key, num_steps: int
+) -> tuple[Actor, dict[str, Transition], EpisodeSums]:
+    """Acts for `num_steps`; returns the actor after them, each group's transitions `[T, B, …]`, and finished episodes."""
+
+    def step(actor: Actor, key_step: Key) -> tuple[Actor, tuple[dict[str, Transition], EpisodeSums]]:
+        key_act, key_env = jax.random.split(key_step)
+        actions, extras, carry = algorithm.act(learner, actor.timestep, actor.carry, key_act, True)
+        env_state, timestep, episodes = env.step(actor.env, actions, key_env)
+        transitions = {
+            group: make_transition(group, actor.timestep, actions[group], extras[group], timestep)
+            for group in actions
+        }
+        return Actor(env=env_state, timestep=timestep, carry=carry), (transitions, sum_ended(episodes, timestep.last))
+
+    actor, (transitions, sums) = jax.lax.scan(step, actor, jax.random.split(key, num_steps))
+    return actor, transitions, jax.tree.map(lambda x: x.sum(axis=0), sums)
+
+
+def collect(
+    env: BatchedEnv, algorithm: Algorithm, learner: PyTree, actor: Actor, key: Key, num_steps: int
+) -> tuple[Actor, Batch, EpisodeSums]:
+    """A batch for `update`: sequence after sequence, with the carry that each began with."""
+    length = algorithm.sequence_length or num_steps
+    if length == 1:  # no memory: nothing to keep between steps
+        next_actor, transitions, sums = unroll(env, algorithm, learner, actor, key, num_steps)
+        batch = Batch(transitions=transitions, carries=actor.carry, final=next_actor.timestep, final_carry=next_actor.carry)
+        return next_actor, batch, sums
+
+    def sequence(actor: Actor, key_sequence: Key):
+        next_actor, transitions, sums = unroll(env, algorithm, learner, actor, key_sequence, length)
+        return next_actor, (transitions, actor.carry, sums)
+
+    next_actor, (transitions, carries, sums) = jax.lax.scan(
+        sequence, actor, jax.random.split(key, num_steps // length)
+    )
+    transitions = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), transitions)
+    batch = Batch(transitions=transitions, carries=carries, final=next_actor.timestep, final_carry=next_actor.carry)
+    return next_actor, batch, jax.tree.map(lambda x: x.sum(axis=0), sums)
+
+
+def make_transition(group: str, before: TimeStep, action: Array, extras: dict[str, Array], after: TimeStep) -> Transition:
+    seen, got = before.groups[group], after.groups[group]
+    return Transition(
+        observation=seen.observation,
+        state=before.state,
+        action_mask=seen.action_mask,
+        alive=seen.alive,
+        reset=before.last,
+        action=action,
+        extras=extras,
+        reward=got.reward,
+        terminated=got.terminated,
+        truncated=after.truncated,
+        last=after.last,
+        next_observation=got.next_observation,
+        next_state=after.next_state,
+    )
+
+
+def sum_ended(episodes: Episodes, ended: Array) -> EpisodeSums:
+    total = jax.tree.map(lambda x: jnp.sum(jnp.where(ended, x, 0).astype(jnp.float32)), episodes)
+    return EpisodeSums(total=total, count=ended.sum(dtype=jnp.float32))
+
+
+def episode_means(sums: EpisodeSums) -> dict[str, Array]:
+    """Means over finished episodes by metric name; NaN where none finished."""
+    mean = jax.tree.map(lambda x: x / sums.count, sums.total)
+    returns = {f"{group}_return": value for group, value in mean.returns.items()}
+    return {
+        "mean_return": sum(mean.returns.values()) / len(mean.returns),
+        "episode_length": mean.length,
+        "episodes": sums.count,
+        **returns,
+        **mean.metrics,
+    }
+

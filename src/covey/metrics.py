@@ -1,0 +1,87 @@
+"""The names of covey's own metrics, fixed here: the same word in code, log keys, result files and documents.
+
+A task declares its own metrics beside these (`EnvSpec.metrics`). No JAX here: the report imports this too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+# Where a record stands.
+KIND = "kind"
+FRAMES = "frames"
+ITERATION = "iteration"
+ELAPSED_SECONDS = "elapsed_seconds"
+
+# The kinds of record.
+TRAIN = "train"
+EVALUATION = "evaluation"
+ABSOLUTE = "absolute"
+KINDS = (TRAIN, EVALUATION, ABSOLUTE)
+
+# What an episode gives.
+MEAN_RETURN = "mean_return"
+EPISODE_LENGTH = "episode_length"
+
+# What an update gives.
+LOSS = "loss"
+POLICY_LOSS = "policy_loss"
+VALUE_LOSS = "value_loss"
+ENTROPY = "entropy"
+APPROX_KL = "approx_kl"
+CLIP_FRACTION = "clip_fraction"
+EXPLAINED_VARIANCE = "explained_variance"
+GRADIENT_NORM = "gradient_norm"
+LEARNING_RATE = "learning_rate"
+
+# What the clock gives.
+FRAMES_PER_SECOND = "frames_per_second"
+COMPILING_SECONDS = "compiling_seconds"
+COLLECTING_SECONDS = "collecting_seconds"
+UPDATING_SECONDS = "updating_seconds"
+EVALUATING_SECONDS = "evaluating_seconds"
+
+DESCRIPTIONS: Mapping[str, str] = {
+    KIND: "what the record is: train, evaluation or absolute",
+    FRAMES: "environment steps taken in training so far, over all environments",
+    ITERATION: "collections and updates done so far",
+    ELAPSED_SECONDS: "seconds of training so far, interruptions left out",
+    MEAN_RETURN: "return of an episode: the sum of an agent's rewards, mean over a group's agents, mean over groups",
+    EPISODE_LENGTH: "steps in an episode",
+    LOSS: "what the optimiser minimises",
+    POLICY_LOSS: "the policy's part of the loss",
+    VALUE_LOSS: "the critic's part of the loss",
+    ENTROPY: "mean entropy of the policy, in nats",
+    APPROX_KL: "estimated divergence of the updated policy from the one that collected, in nats",
+    CLIP_FRACTION: "share of policy ratios beyond the clipping range",
+    EXPLAINED_VARIANCE: "share of the returns' variance that the critic explains",
+    GRADIENT_NORM: "global norm of the gradient before clipping",
+    LEARNING_RATE: "the optimiser's step size now",
+    FRAMES_PER_SECOND: "frames collected and learnt from per second",
+    COMPILING_SECONDS: "seconds spent compiling",
+    COLLECTING_SECONDS: "seconds spent collecting",
+    UPDATING_SECONDS: "seconds spent updating",
+    EVALUATING_SECONDS: "seconds spent evaluating",
+}
+
+# These differ between two runs that are otherwise equal to the bit.
+WALL_CLOCK = frozenset(
+    {
+        ELAPSED_SECONDS,
+        FRAMES_PER_SECOND,
+        COMPILING_SECONDS,
+        COLLECTING_SECONDS,
+        UPDATING_SECONDS,
+        EVALUATING_SECONDS,
+    }
+)
+
+
+def group_return(group: str) -> str:
+    """A group's return: the mean over its agents of the sum of their rewards."""
+    return f"{group}_return"
+
+
+def group_metric(group: str, name: str) -> str:
+    """A group's own value of an update's metric."""
+    return f"{group}/{name}"

@@ -1,0 +1,193 @@
+"""The modules that models are made of: dense stacks, convolutions, gated memory. Written in flax.nnx.
+
+A model maps inputs `[T, …, *input_shape]` to features `[T, …, num_features]`. One with memory also takes a carry and
+`reset [T, …]`, which starts the carry afresh before the step where it is true; it has an `initial_carry` method, and
+that is how the rest of covey knows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from covey.types import Array
+
+
+class Activation(enum.Enum):
+    relu = "relu"
+    tanh = "tanh"
+    gelu = "gelu"
+    silu = "silu"
+    elu = "elu"
+
+
+class Norm(enum.Enum):
+    none = "none"
+    layer = "layer"
+
+
+class Initialiser(enum.Enum):
+    orthogonal = "orthogonal with gain √2, biases zero"
+    lecun = "normal with variance 1 / fan-in, biases zero"
+    uniform = "uniform within ±1 / √fan-in, biases too (what torch does)"
+
+
+def activate(activation: Activation, x: Array) -> Array:
+    return getattr(jax.nn, activation.value)(x)
+
+
+def make_linear(
+    inputs: int, outputs: int, initialiser: Initialiser, rngs: nnx.Rngs, *, gain: float = math.sqrt(2.0)
+) -> nnx.Linear:
+    """A dense layer; `gain` scales the orthogonal initialiser and is ignored by the others."""
+    kernel_init, bias_init = _initialisers(initialiser, inputs, gain)
+    return nnx.Linear(inputs, outputs, kernel_init=kernel_init, bias_init=bias_init, rngs=rngs)
+
+
+def _initialisers(initialiser: Initialiser, fan_in: int, gain: float) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    match initialiser:
+        case Initialiser.orthogonal:
+            return nnx.initializers.orthogonal(gain), nnx.initializers.zeros_init()
+        case Initialiser.lecun:
+            return nnx.initializers.lecun_normal(), nnx.initializers.zeros_init()
+        case Initialiser.uniform:
+            return _uniform(1.0 / math.sqrt(fan_in)), _uniform(1.0 / math.sqrt(fan_in))
+
+
+def _uniform(bound: float) -> Callable[..., Array]:
+    def init(key: Array, shape: Sequence[int], dtype: Any = jnp.float32, **_: Any) -> Array:
+        return jax.random.uniform(key, shape, dtype, -bound, bound)
+
+    return init
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LayersConfig:
+    """What every model has: how its layers are initialised, normalised and activated."""
+
+    activation: Activation = Activation.relu
+    norm: Norm = Norm.none
+    initialiser: Initialiser = Initialiser.orthogonal
+
+
+class Mlp(nnx.Module):
+    """Dense layers on the last axis, each normalised (if asked) and activated."""
+
+    def __init__(self, inputs: int, sizes: Sequence[int], config: LayersConfig, rngs: nnx.Rngs):
+        self.activation = config.activation
+        borders = [inputs, *sizes]
+        self.layers = nnx.List(
+            [make_linear(a, b, config.initialiser, rngs) for a, b in zip(borders[:-1], borders[1:])]
+        )
+        self.norms = nnx.List([nnx.LayerNorm(size, rngs=rngs) for size in sizes] if config.norm is Norm.layer else [])
+        self.num_features = borders[-1]
+
+    def __call__(self, x: Array) -> Array:
+        for i, layer in enumerate(self.layers):
+            x = layer(x)
+            if self.norms:
+                x = self.norms[i](x)
+            x = activate(self.activation, x)
+        return x
+
+
+class Conv(nnx.Module):
+    """Convolutions over `[…, H, W, C]`, flattened at the end."""
+
+    def __init__(
+        self,
+        input_shape: tuple[int, ...],
+        channels: Sequence[int],
+        kernels: Sequence[int],
+        strides: Sequence[int],
+        config: LayersConfig,
+        rngs: nnx.Rngs,
+    ):
+        self.activation = config.activation
+        height, width, inputs = input_shape
+        layers = []
+        for outputs, kernel, stride in zip(channels, kernels, strides, strict=True):
+            kernel_init, bias_init = _initialisers(config.initialiser, inputs * kernel * kernel, math.sqrt(2.0))
+            layers.append(
+                nnx.Conv(
+                    inputs,
+                    outputs,
+                    (kernel, kernel),
+                    (stride, stride),
+                    kernel_init=kernel_init,
+                    bias_init=bias_init,
+                    rngs=rngs,
+                )
+            )
+            inputs, height, width = outputs, math.ceil(height / stride), math.ceil(width / stride)
+        self.layers = nnx.List(layers)
+        self.num_features = height * width * inputs
+
+    def __call__(self, x: Array) -> Array:
+        leading = x.shape[:-3]
+        x = x.reshape(-1, *x.shape[-3:])
+        for layer in self.layers:
+            x = activate(self.activation, layer(x))
+        return x.reshape(*leading, -1)
+
+
+class Gru(nnx.Module):
+    """Gated recurrent unit (Cho et al., 2014). The inputs of all steps are projected at once, outside the recurrence.
+
+    r, z = σ(W x + U h)      n = tanh(W_n x + r ⊙ (U_n h + b))      h' = (1 − z) n + z h
+    """
+
+    num_states = 1
+
+    def __init__(self, inputs: int, hidden_size: int, initialiser: Initialiser, rngs: nnx.Rngs):
+        self.hidden_size = hidden_size
+        self.project = make_linear(inputs, 3 * hidden_size, initialiser, rngs, gain=1.0)
+        self.recur = make_linear(hidden_size, 3 * hidden_size, initialiser, rngs, gain=1.0)
+
+    def cell(self, carry: tuple[Array, ...], projected: Array) -> tuple[tuple[Array, ...], Array]:
+        (h,) = carry
+        r_x, z_x, n_x = jnp.split(projected, 3, axis=-1)
+        r_h, z_h, n_h = jnp.split(self.recur(h), 3, axis=-1)
+        z = jax.nn.sigmoid(z_x + z_h)
+        n = jnp.tanh(n_x + jax.nn.sigmoid(r_x + r_h) * n_h)
+        h = (1.0 - z) * n + z * h
+        return (h,), h
+
+
+class Lstm(nnx.Module):
+    """Long short-term memory (Hochreiter and Schmidhuber, 1997), forget gate's bias at 1."""
+
+    num_states = 2
+
+    def __init__(self, inputs: int, hidden_size: int, initialiser: Initialiser, rngs: nnx.Rngs):
+        self.hidden_size = hidden_size
+        self.project = make_linear(inputs, 4 * hidden_size, initialiser, rngs, gain=1.0)
+        self.recur = make_linear(hidden_size, 4 * hidden_size, initialiser, rngs, gain=1.0)
+
+    def cell(self, carry: tuple[Array, ...], projected: Array) -> tuple[tuple[Array, ...], Array]:
+        c, h = carry
+        i, f, g, o = jnp.split(projected + self.recur(h), 4, axis=-1)
+        c = jax.nn.sigmoid(f + 1.0) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+        h = jax.nn.sigmoid(o) * jnp.tanh(c)
+        return (c, h), h
+
+
+def run_memory(memory: Gru | Lstm, x: Array, carry: tuple[Array, ...], reset: Array) -> tuple[Array, tuple[Array, ...]]:
+    """Runs a cell over time: x `[T, …, F]`, carry of `[…, H]`, reset `[T, …]` (before the step) -> `[T, …, H]`."""
+    projected = memory.project(x)
+    graph, parameters = nnx.split(memory)
+
+    def step(carry: tuple[Array, ...], inputs: tuple[Array, Array]) -> tuple[tuple[Array, ...], Array]:
+        projected_t, reset_t = inputs
+        carry = jax.tree.map(lambda h: jnp.where(reset_t[..., None], 0.0, h), carry)
+        return nnx.merge(graph, parameters).cell(carry, projected_t)
+
+    carry, features = jax.lax.scan(step, carry, (projected, reset))
+    return features, carry

@@ -1,0 +1,109 @@
+"""The border between nnx modules and the rest of covey: `make_network` gives pure functions over a plain dict.
+
+A network is a model with a linear head. It reads each agent's observation, or one input for the whole group
+(`centralised`), and its parameters are shared by the agents or there is one set for each.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from covey import registry
+from covey.errors import UsageError
+from covey.networks.layers import Initialiser, make_linear
+from covey.types import Array, Key, Network, PyTree
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A registered model's name and its configuration."""
+
+    name: str
+    config: Any
+
+
+class ModelWithHead(nnx.Module):
+    def __init__(self, model: nnx.Module, num_outputs: int, gain: float, initialiser: Initialiser, rngs: nnx.Rngs):
+        self.model = model
+        self.head = make_linear(model.num_features, num_outputs, initialiser, rngs, gain=gain)
+
+    def __call__(self, x: Array, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
+        x = x.astype(jnp.float32)
+        if hasattr(self.model, "initial_carry"):
+            features, carry = self.model(x, carry, reset)
+        else:
+            features = self.model(x)
+        if features.shape[:-1] != reset.shape:
+            raise UsageError(
+                f"model {type(self.model).__name__} gave features {features.shape} for inputs {x.shape}; "
+                f"it must keep the leading axes {reset.shape} and return one vector for each"
+            )
+        return self.head(features), carry
+
+
+def make_network(
+    model: Model,
+    *,
+    input_shape: tuple[int, ...],
+    num_outputs: int,
+    num_agents: int,
+    head_gain: float,
+    centralised: bool = False,
+    share_parameters: bool = True,
+) -> Network:
+    """A network for a group of `num_agents`.
+
+    decentralised:         inputs `[T, B, A, *input_shape]` -> `[T, B, A, num_outputs]`
+    centralised, shared:   inputs `[T, B, *input_shape]`    -> `[T, B, num_outputs]`
+    centralised, separate: inputs `[T, B, *input_shape]`    -> `[T, B, A, num_outputs]`
+    """
+
+    def build(key: Key) -> ModelWithHead:
+        rngs = nnx.Rngs(params=key)
+        body = registry.models[model.name].make_function()(model.config, input_shape, rngs)
+        initialiser = getattr(model.config, "initialiser", Initialiser.orthogonal)
+        return ModelWithHead(body, num_outputs, head_gain, initialiser, rngs)
+
+    abstract = nnx.eval_shape(lambda: build(jax.random.key(0)))
+    graph, abstract_params, rest = nnx.split(abstract, nnx.Param, ...)
+    if nnx.to_pure_dict(rest):
+        raise UsageError(f"model '{model.name}' has state besides its parameters; covey's models are pure")
+    recurrent = hasattr(abstract.model, "initial_carry")
+
+    def init_one(key: Key) -> PyTree:
+        return nnx.to_pure_dict(nnx.state(build(key), nnx.Param))
+
+    def apply_one(params: PyTree, inputs: Array, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
+        state = jax.tree.map(lambda leaf: leaf, abstract_params)
+        nnx.replace_by_pure_dict(state, params)
+        return nnx.merge(graph, state)(inputs, carry, reset)
+
+    def initial_carry(num_envs: int) -> PyTree:
+        leading = (num_envs,) if centralised and share_parameters else (num_envs, num_agents)
+        return abstract.model.initial_carry(leading) if recurrent else ()
+
+    def init_each(key: Key) -> PyTree:
+        return jax.vmap(init_one)(jax.random.split(key, num_agents))
+
+    def apply_shared(params: PyTree, inputs: Array, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
+        if not centralised:
+            reset = jnp.broadcast_to(reset[..., None], inputs.shape[:3])
+        return apply_one(params, inputs, carry, reset)
+
+    def apply_each(params: PyTree, inputs: Array, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
+        over_agents = jax.vmap(
+            apply_one, in_axes=(0, None if centralised else 2, 1, None), out_axes=(2, 1), axis_size=num_agents
+        )
+        return over_agents(params, inputs, carry, reset)
+
+    return Network(
+        init=init_one if share_parameters else init_each,
+        apply=apply_shared if share_parameters else apply_each,
+        initial_carry=initial_carry,
+        recurrent=recurrent,
+    )

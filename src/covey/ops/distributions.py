@@ -1,0 +1,158 @@
+"""Action distributions as bundles of pure functions over a network's outputs: `make_distribution(action_spec)`.
+
+A bundle works on *raw* actions and turns them into the environment's with `to_action`. For discrete actions both are
+the same; for continuous ones the raw action is the Gaussian's sample before it is squashed to the bounds, so that its
+density never needs an inverse tanh, which saturates in single precision.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from covey.types import ActionSpec, Array, Continuous, Discrete, Key, MultiDiscrete
+
+# Far below any logit, far from overflow: probability zero, and 0 * log 0 stays 0.
+MASKED_LOGIT = -1e9
+MIN_SCALE = 0.01
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Distribution:
+    """The leading axes of all arguments are batch axes; `mask` is None where every action is legal.
+
+    num_parameters                               outputs that the network must have per agent
+    sample(parameters, mask, key) -> raw
+    mode(parameters, mask) -> raw
+    log_prob(parameters, mask, raw) -> [...]
+    entropy(parameters, mask, key) -> [...]      exact where it has a closed form, else one sample's estimate
+    to_action(raw) -> action
+    """
+
+    num_parameters: int
+    sample: Callable[[Array, Array | None, Key], Array]
+    mode: Callable[[Array, Array | None], Array]
+    log_prob: Callable[[Array, Array | None, Array], Array]
+    entropy: Callable[[Array, Array | None, Key], Array]
+    to_action: Callable[[Array], Array]
+
+
+def make_distribution(action: ActionSpec) -> Distribution:
+    """The distribution that fits `action`: masked categorical, several of them, or tanh-normal to the bounds."""
+    match action:
+        case Discrete(num_actions):
+            return _make_categorical(num_actions)
+        case MultiDiscrete(num_actions):
+            return _make_multi_categorical(num_actions)
+        case Continuous():
+            return _make_tanh_normal(action)
+
+
+# ---------------------------------------------------------------------------------------------------- categorical
+
+
+def masked_logits(logits: Array, mask: Array | None) -> Array:
+    return logits if mask is None else jnp.where(mask, logits, MASKED_LOGIT)
+
+
+def sample_categorical(logits: Array, key: Key) -> Array:
+    """Inverts the cumulative distribution: one random number per sample, where Gumbel noise needs one per choice."""
+    cumulative = jnp.cumsum(jax.nn.softmax(logits), axis=-1)
+    # Kept below the total, so that rounding can never select past the last legal choice.
+    threshold = jax.random.uniform(key, logits.shape[:-1]) * (1.0 - 1e-6) * cumulative[..., -1]
+    return jnp.sum(cumulative <= threshold[..., None], axis=-1, dtype=jnp.int32)
+
+
+def categorical_log_prob(logits: Array, action: Array) -> Array:
+    """Selects by comparison, not by index: the gradient of an indexed read is a slow scatter on a CPU."""
+    chosen = jnp.arange(logits.shape[-1]) == action[..., None]
+    return jnp.sum(jnp.where(chosen, jax.nn.log_softmax(logits), 0.0), axis=-1)
+
+
+def categorical_entropy(logits: Array) -> Array:
+    log_probs = jax.nn.log_softmax(logits)
+    return -jnp.sum(jnp.exp(log_probs) * log_probs, axis=-1)
+
+
+def _make_categorical(num_actions: int) -> Distribution:
+    return Distribution(
+        num_parameters=num_actions,
+        sample=lambda logits, mask, key: sample_categorical(masked_logits(logits, mask), key),
+        mode=lambda logits, mask: jnp.argmax(masked_logits(logits, mask), axis=-1).astype(jnp.int32),
+        log_prob=lambda logits, mask, raw: categorical_log_prob(masked_logits(logits, mask), raw),
+        entropy=lambda logits, mask, key: categorical_entropy(masked_logits(logits, mask)),
+        to_action=lambda raw: raw,
+    )
+
+
+def _make_multi_categorical(num_actions: tuple[int, ...]) -> Distribution:
+    """Independent choices; their logits and masks are concatenated."""
+    borders = np.cumsum(num_actions)[:-1]
+
+    def parts(logits: Array, mask: Array | None) -> list[Array]:
+        return jnp.split(masked_logits(logits, mask), borders, axis=-1)
+
+    def sample(logits: Array, mask: Array | None, key: Key) -> Array:
+        keys = jax.random.split(key, len(num_actions))
+        return jnp.stack([sample_categorical(part, k) for part, k in zip(parts(logits, mask), keys)], axis=-1)
+
+    def mode(logits: Array, mask: Array | None) -> Array:
+        return jnp.stack([jnp.argmax(part, axis=-1).astype(jnp.int32) for part in parts(logits, mask)], axis=-1)
+
+    def log_prob(logits: Array, mask: Array | None, raw: Array) -> Array:
+        return sum(categorical_log_prob(part, raw[..., i]) for i, part in enumerate(parts(logits, mask)))  # type: ignore
+
+    def entropy(logits: Array, mask: Array | None, key: Key) -> Array:
+        return sum(categorical_entropy(part) for part in parts(logits, mask))  # type: ignore[return-value]
+
+    return Distribution(
+        num_parameters=sum(num_actions),
+        sample=sample,
+        mode=mode,
+        log_prob=log_prob,
+        entropy=entropy,
+        to_action=lambda raw: raw,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------- tanh-normal
+
+
+def location_and_scale(parameters: Array) -> tuple[Array, Array]:
+    """Splits a head's outputs; the scale is 1 where its output is 0 and never below 0.01."""
+    location, raw_scale = jnp.split(parameters, 2, axis=-1)
+    bias = math.log(math.expm1(1.0 - MIN_SCALE))
+    return location, jax.nn.softplus(raw_scale + bias) + MIN_SCALE
+
+
+def tanh_normal_log_prob(location: Array, scale: Array, raw: Array, half_range: Array) -> Array:
+    """log N(raw; location, scale) − log |d action / d raw|, with log(1 − tanh² x) = 2 (log 2 − x − softplus(−2x))."""
+    normal = -0.5 * jnp.square((raw - location) / scale) - jnp.log(scale) - 0.5 * math.log(2.0 * math.pi)
+    squash = 2.0 * (math.log(2.0) - raw - jax.nn.softplus(-2.0 * raw))
+    return jnp.sum(normal - squash - jnp.log(half_range), axis=-1)
+
+
+def _make_tanh_normal(action: Continuous) -> Distribution:
+    low, high = np.asarray(action.low, np.float32), np.asarray(action.high, np.float32)
+    half_range = (high - low) / 2.0
+
+    def sample(parameters: Array, mask: Array | None, key: Key) -> Array:
+        location, scale = location_and_scale(parameters)
+        return location + scale * jax.random.normal(key, location.shape)
+
+    def log_prob(parameters: Array, mask: Array | None, raw: Array) -> Array:
+        return tanh_normal_log_prob(*location_and_scale(parameters), raw, half_range)
+
+    return Distribution(
+        num_parameters=2 * action.size,
+        sample=sample,
+        mode=lambda parameters, mask: location_and_scale(parameters)[0],
+        log_prob=log_prob,
+        entropy=lambda parameters, mask, key: -log_prob(parameters, mask, sample(parameters, mask, key)),
+        to_action=lambda raw: low + (jnp.tanh(raw) + 1.0) * half_range,
+    )

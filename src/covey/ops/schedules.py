@@ -1,0 +1,26 @@
+"""How a coefficient changes over training: a factor on its base value, by progress from 0 to 1."""
+
+from __future__ import annotations
+
+import enum
+
+import jax.numpy as jnp
+
+from covey.types import Array
+
+
+class Schedule(enum.Enum):
+    constant = "stays"
+    linear = "falls linearly to zero"
+    cosine = "falls along half a cosine to zero"
+
+
+def factor(schedule: Schedule, progress: Array) -> Array:
+    progress = jnp.clip(progress, 0.0, 1.0)
+    match schedule:
+        case Schedule.constant:
+            return jnp.ones_like(progress)
+        case Schedule.linear:
+            return 1.0 - progress
+        case Schedule.cosine:
+            return 0.5 * (1.0 + jnp.cos(jnp.pi * progress))
