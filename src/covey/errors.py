@@ -22,9 +22,10 @@ class Interrupted(CoveyError):
         self.signal = signal
 
 
-def unknown_name(kind: str, name: str, choices: Iterable[str]) -> UsageError:
-    """The error for a name that is not registered, with the nearest ones that are."""
-    see = "`covey show` prints all" if kind.startswith("field") else "`covey list` shows all"
+def unknown_name(kind: str, name: str, choices: Iterable[str], see: str | None = None) -> UsageError:
+    """The error for a name that is not registered, with the nearest ones that are; `see` says where all are."""
+    if see is None:
+        see = "`covey show` prints all" if kind.startswith(("field", "value")) else "`covey list` shows all"
     near = nearest(name, choices)
     if not near:
         return UsageError(f"unknown {kind} '{name}'; there is none yet")

@@ -27,6 +27,12 @@ def register_mpe() -> None:
 
 
 def register_facmac() -> None:
+    register_task(
+        "mpe/simple_facmac",
+        f"{MODULE}.mpe:make_facmac",
+        config=f"{MODULE}.mpe:FacmacSumConfig",
+        description="MPE: 3 predators that see little hunt a scripted prey that minds them all",
+    )
     sizes = {"3a": (3, 1, 2), "6a": (6, 2, 4), "9a": (9, 3, 6)}
     for name, (num_predators, num_prey, num_landmarks) in sizes.items():
         register_task(
@@ -64,7 +70,81 @@ def register_overcooked() -> None:
         )
 
 
+def register_overcooked_v2() -> None:
+    layouts = (
+        "cramped_room asymm_advantages coord_ring forced_coord counter_circuit two_rooms "
+        "grounded_coord_simple grounded_coord_ring test_time_simple test_time_wide demo_cook_simple demo_cook_wide"
+    )
+    for layout in layouts.split():
+        # The layouts of its paper are about what cooks cannot see: two cells in each direction there.
+        grounded = layout.startswith(("grounded", "test_time", "demo"))
+        register_task(
+            f"overcooked_v2/{layout}",
+            f"{MODULE}.overcooked:make_overcooked_v2",
+            config=f"{MODULE}.overcooked:OvercookedV2Config",
+            fields={"layout": layout} | ({"agent_view_size": 2} if grounded else {}),
+            description=f"Overcooked V2: cooks deliver soups by recipe, layout {layout}",
+        )
+
+
+def register_others() -> None:
+    for num_agents in (2, 3, 4, 5):
+        register_task(
+            f"hanabi/{num_agents}-player",
+            f"{MODULE}.hanabi:make_hanabi",
+            config=f"{MODULE}.hanabi:HanabiConfig",
+            fields={"num_agents": num_agents},
+            description=f"Hanabi: {num_agents} players build fireworks of cards they cannot see",
+        )
+    for num_agents in (3, 4, 5):
+        register_task(
+            f"switch_riddle/{num_agents}-agent",
+            f"{MODULE}.switch_riddle:make_switch_riddle",
+            config=f"{MODULE}.switch_riddle:SwitchRiddleConfig",
+            fields={"num_agents": num_agents, "deadline": 4 * num_agents - 6, "time_limit": 4 * num_agents - 6},
+            description=f"Switch riddle: {num_agents} prisoners share one bulb",
+        )
+    register_task(
+        "storm/2p",
+        f"{MODULE}.storm:make_storm_2p",
+        config=f"{MODULE}.storm:StormConfig",
+        description="STORM: 2 players gather coins and meet in a matrix game",
+    )
+    for num_agents in (4, 8):
+        register_task(
+            f"storm/{num_agents}p",
+            f"{MODULE}.storm:make_storm_np",
+            config=f"{MODULE}.storm:StormNpConfig",
+            fields={"num_agents": num_agents},
+            description=f"STORM: {num_agents} players gather coins, which grow back, and meet in a matrix game",
+        )
+    register_task(
+        "coin_game/coin_game",
+        f"{MODULE}.coin_game:make_coin_game",
+        config=f"{MODULE}.coin_game:CoinGameConfig",
+        description="Coin game: two players may take each other's coins",
+    )
+    for num_agents in (2, 4):
+        register_task(
+            f"jaxnav/{num_agents}-robot",
+            f"{MODULE}.jaxnav:make_jaxnav",
+            config=f"{MODULE}.jaxnav:JaxNavConfig",
+            fields={"num_agents": num_agents},
+            description=f"JaxNav: {num_agents} robots with lidar drive to their goals",
+        )
+    for robot in ("ant_4x2", "halfcheetah_6x1", "hopper_3x1", "humanoid_9_8", "walker2d_2x3"):
+        register_task(
+            f"mabrax/{robot}",
+            f"{MODULE}.mabrax:make_mabrax",
+            config=f"{MODULE}.mabrax:MabraxConfig",
+            fields={"robot": robot},
+            description=f"MABrax: the joints of {robot} as agents (needs the extra `mabrax`)",
+        )
+
+
 register_mpe()
 register_facmac()
 register_smax()
 register_overcooked()
+register_overcooked_v2()
+register_others()

@@ -27,10 +27,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from covey.errors import CoveyError
-from covey.files import sync_folder, to_json, write_atomically
+from covey.files import sync_folder, write_atomically
 from covey.types import PyTree
 
 _PACK_BELOW_BYTES = 1 << 20
@@ -138,10 +139,11 @@ class Checkpoints:
             "iteration": iteration,
             "meta": meta,
             "parts": list(tree),
-            "arrays": {name: {"bytes": array.size, "crc32": zlib.crc32(array)} for name, array in arrays.items()},
+            "arrays": {name: {"bytes": array.size, "crc32": zlib.crc32(array.data)} for name, array in arrays.items()},
             "leaves": leaves,
         }
-        write_atomically(temporary / "index.json", to_json(index))
+        # Not strict JSON: a best return may still be -inf, and must come back as that.
+        write_atomically(temporary / "index.json", json.dumps(index, default=lambda value: value.tolist()))
         _sync_tree(temporary)
         before = self._entries()
         repeats = [entry.repeat for entry in before if entry.iteration == iteration]
@@ -249,7 +251,7 @@ def _unpack(leaf: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
     content = arrays[leaf["array"]][leaf["offset"] : leaf["offset"] + size] if size else np.zeros(0, np.uint8)
     # The copy gives the array memory of its own, aligned for its type.
     array = np.frombuffer(content.tobytes(), dtype=dtype).reshape(shape).copy()
-    return jax.random.wrap_key_data(array, impl=leaf["key"]) if leaf["key"] else array
+    return jax.random.wrap_key_data(jnp.asarray(array), impl=leaf["key"]) if leaf["key"] else array
 
 
 def _as_array(leaf: Any) -> tuple[np.ndarray, str | None]:
@@ -259,7 +261,7 @@ def _as_array(leaf: Any) -> tuple[np.ndarray, str | None]:
     if _is_key(leaf):
         return np.asarray(jax.random.key_data(leaf)), str(jax.random.key_impl(leaf))
     array = np.asarray(leaf)
-    if array.dtype.hasobject:
+    if array.dtype.kind in "OSUMm":  # objects, text, times
         raise TypeError(f"a checkpoint holds arrays and numbers, not {type(leaf).__name__}")
     return array, None
 
@@ -308,13 +310,10 @@ def _fill(template: PyTree, leaves: list[_Leaf], part: str) -> PyTree:
 
 def _shape_and_type(leaf: Any) -> tuple[tuple[int, ...], str]:
     if isinstance(leaf, HostKey):
-        return leaf.data.shape[:-1], f"key<{leaf.implementation}>"
-    if _is_key(leaf):
-        # A ShapeDtypeStruct has no implementation of its own; its dtype's name has it.
-        return tuple(leaf.shape), str(leaf.dtype).replace("key<fry>", "key<threefry2x32>")
+        leaf = jax.random.wrap_key_data(jnp.asarray(leaf.data), impl=leaf.implementation)
     if not hasattr(leaf, "dtype"):
         leaf = np.asarray(leaf)
-    return tuple(leaf.shape), np.dtype(leaf.dtype).name
+    return tuple(leaf.shape), str(leaf.dtype)
 
 
 def _words(shape_and_type: tuple[tuple[int, ...], str]) -> str:
@@ -346,7 +345,7 @@ def _read_leaves(path: Path, index: dict[str, Any], parts: list[str]) -> dict[st
     names = {leaf["array"] for leaf in chosen} & set(index["arrays"])
     arrays = _load_arrays(path / "arrays", {name: index["arrays"][name]["bytes"] for name in sorted(names)})
     for name, array in arrays.items():
-        if zlib.crc32(array) != index["arrays"][name]["crc32"]:
+        if zlib.crc32(array.data) != index["arrays"][name]["crc32"]:
             raise ValueError(f"array {name} does not match its checksum")
     leaves: dict[str, list[_Leaf]] = {part: [] for part in parts}
     for leaf in chosen:
@@ -363,17 +362,22 @@ def _save_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
 
 
 def _load_arrays(path: Path, sizes: dict[str, int]) -> dict[str, np.ndarray]:
-    import orbax.checkpoint as ocp
-
+    """One by one: where one of several is damaged, Orbax leaves the others' loading to fail noisily behind it."""
     if not sizes:
         return {}
+    with _checkpointer() as checkpointer:
+        return {name: _load_array(checkpointer, path, name, size) for name, size in sizes.items()}
+
+
+def _load_array(checkpointer: Any, path: Path, name: str, size: int) -> np.ndarray:
+    import orbax.checkpoint as ocp
+
     arguments = ocp.args.PyTreeRestore(
-        item={name: np.empty(size, np.uint8) for name, size in sizes.items()},
-        restore_args={name: ocp.RestoreArgs(restore_type=np.ndarray) for name in sizes},
+        item={name: np.empty(size, np.uint8)},
+        restore_args={name: ocp.RestoreArgs(restore_type=np.ndarray)},
         partial_restore=True,
     )
-    with _checkpointer() as checkpointer:
-        return checkpointer.restore(path.absolute(), args=arguments)
+    return checkpointer.restore(path.absolute(), args=arguments)[name]
 
 
 def _checkpointer() -> Any:

@@ -70,12 +70,15 @@ def compose(overrides: Sequence[str]) -> Config:
     import_modules(_as_list(_last_value(values, "imports")))
 
     presets = _preset_chain("experiment", chosen.get("experiment", DEFAULTS["experiment"]), config_dir)
-    import_modules(module for preset in presets for module in _as_list(preset.fields.get("imports")))
+    import_modules(_imports(presets))
     layers = _with_algorithm_presets(presets, chosen, config_dir)
+    import_modules(_imports(layers))
     scopes, tree = _assemble(layers, chosen, config_dir)
     for item in values:
         check_key(item.key, scopes)
-    return from_dict(_apply(tree, values))
+    composed = _apply(tree, values)
+    composed["imports"] = list(dict.fromkeys(_imports(layers) + _as_list(composed.get("imports"))))
+    return from_dict(composed)
 
 
 def resume_config(config: Config, overrides: Sequence[str]) -> Config:
@@ -117,15 +120,24 @@ def parse_override(text: str) -> Assignment:
     if not delete and (not equals or not re.fullmatch(r"[A-Za-z_][\w.-]*", key)):
         raise UsageError(f"cannot read '{text}': everything here is key=value, as in algorithm.lr=3e-4")
     if not delete and not value.strip():
-        raise UsageError(f"'{key}=' has no value; {key}=null is none at all")
+        raise UsageError(f"'{key}=' has no value{_some_names(key)}")
     hydra_text = f"~{key}" if delete else f"++{key}={_quoted(value) if key in PATHS else value}"
     try:
         override = OverridesParser.create().parse_override(hydra_text)
     except HydraException as error:
         raise UsageError(f"cannot read the value in '{text}'; put it in quotes: \"{key}='…'\"") from error
     if override.is_sweep_override() and key not in (*GROUPS, "experiment"):
-        raise UsageError(f"'{key}' takes one value, not the sweep '{value}'; a list is in brackets: {key}=[a,b]")
+        right = "seeds=3 trains several" if key == "seed" else f"a list is in brackets: {key}=[a,b]"
+        raise UsageError(f"'{key}' takes one value, not '{value}'; {right}")
     return Assignment(key=key, text=value.strip(), override=override, delete=delete)
+
+
+def _some_names(key: str) -> str:
+    """A few valid values, for a choice that was left empty."""
+    if key not in (*GROUPS, "experiment"):
+        return f"; {key}=null is none at all"
+    names = list_presets() if key == "experiment" else [entry.name for entry in GROUPS[key]]
+    return f"; some are {_list(sorted(names)[:3])} (`covey list` shows all)"
 
 
 def _quoted(path: str) -> str:
@@ -159,7 +171,7 @@ def check_key(key: str, scopes: Mapping[str, Any], where: str = "") -> None:
     value, path = scopes.get(first), first
     for part in parts:
         names = _field_names(value)
-        if isinstance(value, Mapping) or value is None and path not in TOP_LEVEL:
+        if isinstance(value, Mapping) or (value is None and path not in TOP_LEVEL):
             return
         if part not in names:
             known = [f"{path}.{name}" for name in names] or [path]
@@ -182,9 +194,8 @@ def _apply(tree: Mapping[str, Any], assignments: Sequence[Assignment]) -> dict[s
             composed = hydra.compose("covey", overrides=texts)
         values = OmegaConf.to_container(composed, resolve=True)
     except (HydraException, OmegaConfBaseException) as error:
-        raise UsageError(str(error).splitlines()[0]) from error
+        raise UsageError(f"cannot compose: {str(error).splitlines()[0]}") from error
     assert isinstance(values, dict)
-    values["imports"] = _as_list(values["imports"])
     return _whole_numbers(values)
 
 
@@ -263,7 +274,7 @@ def _preset_chain(group: str, name: str, config_dir: str | None) -> list[Preset]
     while True:
         path = _find(group, name, config_dir, seen)
         if path is None:
-            chain += _registered(group, name, config_dir, chain)
+            chain += _first_of_chain(group, name, config_dir, chain)
             break
         fields = _read(path)
         base = fields.pop("base", None)
@@ -277,7 +288,7 @@ def _preset_chain(group: str, name: str, config_dir: str | None) -> list[Preset]
     return chain[::-1]
 
 
-def _registered(group: str, name: str, config_dir: str | None, derived: Sequence[Preset]) -> list[Preset]:
+def _first_of_chain(group: str, name: str, config_dir: str | None, derived: Sequence[Preset]) -> list[Preset]:
     known = set(list_presets(group, config_dir))
     if group != "experiment":
         known |= {entry.name for entry in GROUPS[group]}
@@ -322,8 +333,18 @@ def _with_algorithm_presets(
         for algorithm in algorithms:
             name = f"{preset.name}_{algorithm.name}"
             if _find("experiment", name, config_dir, ()):
-                layers += _preset_chain("experiment", name, config_dir)
+                layers += [_meant_for(algorithm.name, layer) for layer in _preset_chain("experiment", name, config_dir)]
     return layers
+
+
+def _meant_for(algorithm: str, preset: Preset) -> Preset:
+    """`preset` with its section on the algorithm under that algorithm's name."""
+    name, section = preset.section("algorithm")
+    return dataclasses.replace(preset, fields={**preset.fields, "algorithm": {"name": name or algorithm, **section}})
+
+
+def _imports(presets: Sequence[Preset]) -> list[str]:
+    return [module for preset in presets for module in _as_list(preset.fields.get("imports"))]
 
 
 def _choice_of(group: str, presets: Sequence[Preset], chosen: Mapping[str, str]) -> str:
@@ -346,7 +367,7 @@ def _assemble(
         chain = _preset_chain(group, _choice_of(group, layers, chosen), config_dir)
         scopes[group] = choice_defaults(group, chain[0].name)
         tree[group] = _choice_tree(group, chain, layers, scopes)
-    scopes["experiment"] = loop_defaults(chain_base(tree["algorithm"]))
+    scopes["experiment"] = loop_defaults(_registered_name(tree["algorithm"]))
     tree["experiment"] = plain(scopes["experiment"])
     for layer in layers:
         rest = {key: value for key, value in layer.fields.items() if key not in GROUPS}
@@ -355,7 +376,7 @@ def _assemble(
     return scopes, tree
 
 
-def chain_base(choice: Mapping[str, Any]) -> str:
+def _registered_name(choice: Mapping[str, Any]) -> str:
     """The registered name of a choice in a configuration tree."""
     return choice.get("base") or choice["name"]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import importlib
+import math
 import os
 import sys
 import typing
@@ -27,7 +28,7 @@ GROUPS = {
     "model": registry.models,
     "critic_model": registry.models,
 }
-LOGGERS = ("console", "mlflow", "tensorboard", "wandb")  # beside the run directory's own files, always written
+LOGGERS = ("console", "json", "mlflow", "tensorboard", "wandb")
 RESUMABLE = (  # what may change when a run goes on: everything else would make it another run
     "frames",
     "schedule_frames",
@@ -180,7 +181,7 @@ def from_dict(values: Mapping[str, Any]) -> Config:
         raise UsageError(f"a configuration is a mapping, not {values!r}")
     rest = dict(values)
     import_modules(registry.coerce(tuple[str, ...], rest.get("imports", ()), "imports"))
-    choices = {group: _choice(group, rest.pop(group, None)) for group in GROUPS}
+    choices: dict[str, Any] = {group: _choice(group, rest.pop(group, None)) for group in GROUPS}
     loop = loop_defaults(choices["algorithm"].registered)
     experiment = registry.coerce(type(loop), rest.pop("experiment", {}), "experiment", loop)
     if isinstance(rest.get("seeds"), int) and not isinstance(rest["seeds"], bool):
@@ -190,9 +191,7 @@ def from_dict(values: Mapping[str, Any]) -> Config:
     for name in rest:
         if name not in hints:
             raise unknown_name("field", name, hints)
-    changes = {
-        name: registry.coerce(hints[name], value, name, getattr(defaults, name)) for name, value in rest.items()
-    }
+    changes = {name: registry.coerce(hints[name], value, name, getattr(defaults, name)) for name, value in rest.items()}
     config = dataclasses.replace(defaults, **changes)
     check(config)
     return config
@@ -248,9 +247,9 @@ def from_yaml(text: str) -> Config:
 
 def import_modules(names: Iterable[str]) -> None:
     """Imports a user's modules, which register names as they load. The working directory is searched too."""
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
     for name in names:
+        if os.getcwd() not in sys.path:
+            sys.path.insert(0, os.getcwd())
         try:
             importlib.import_module(name)
         except ModuleNotFoundError as error:
@@ -268,6 +267,7 @@ def import_modules(names: Iterable[str]) -> None:
 def check(config: Config) -> None:
     """Raises UsageError for values that are fine one by one and impossible together."""
     _check_seeds(config)
+    _check_numbers(to_dict(config))
     _check_sequences(config)
     own_check = getattr(config.algorithm.config, "check", None)
     if own_check is not None:
@@ -287,6 +287,14 @@ def _check_seeds(config: Config) -> None:
         raise UsageError(f"seeds start at 0, not at {min(seeds)}")
 
 
+def _check_numbers(values: Mapping[str, Any], where: str = "") -> None:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            _check_numbers(value, f"{where}{name}.")
+        elif isinstance(value, float) and math.isnan(value):
+            raise UsageError(f"{where}{name} takes a number, not nan")
+
+
 def _check_sequences(config: Config) -> None:
     sequence_length = getattr(config.algorithm.config, "sequence_length", None)
     if sequence_length is None or not isinstance(config.experiment, OnlineConfig):
@@ -296,10 +304,10 @@ def _check_sequences(config: Config) -> None:
         raise UsageError(f"algorithm.sequence_length must be at least 1, not {sequence_length}")
     if rollout_length % sequence_length:
         fits = [length for length in range(1, rollout_length + 1) if rollout_length % length == 0]
-        near = sorted(sorted(fits, key=lambda length: abs(length - sequence_length))[:3])
+        below, above = [n for n in fits if n < sequence_length][-1:], [n for n in fits if n > sequence_length][:1]
         raise UsageError(
             f"experiment.rollout_length={rollout_length} is no multiple of algorithm.sequence_length={sequence_length};"
-            f" {', '.join(map(str, near))} would divide it"
+            f" {' or '.join(map(str, below + above))} would divide it"
         )
 
 

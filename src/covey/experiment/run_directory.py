@@ -75,6 +75,11 @@ class RunDirectory:
             raise UsageError(f"cannot read {target / 'config.yaml'}: it holds no mapping")
         return cls(target, config, _read_environment(target / "environment.json"))
 
+    def rewrite_config(self, config: Mapping[str, Any]) -> None:
+        """For a run that goes on with more frames or other loggers."""
+        write_atomically(self.path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False))
+        self.config = dict(config)
+
     @property
     def run_id(self) -> str:
         return self.environment["run_id"]

@@ -6,7 +6,10 @@ A network is a model with a linear head. It reads each agent's observation, or o
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -46,6 +49,29 @@ class ModelWithHead(nnx.Module):
         return self.head(features), carry
 
 
+_captured: contextvars.ContextVar[dict[str, Any] | None] = contextvars.ContextVar("captured", default=None)
+
+
+@contextlib.contextmanager
+def captured_activations() -> Iterator[dict[str, Any]]:
+    """Collects the output of every module of every network that is applied, uncompiled, inside the context."""
+    captured: dict[str, Any] = {}
+    token = _captured.set(captured)
+    try:
+        yield captured
+    finally:
+        _captured.reset(token)
+
+
+def _call(module: ModelWithHead, inputs: Array, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
+    captured = _captured.get()
+    if captured is None:
+        return module(inputs, carry, reset)
+    result, intermediates = nnx.capture(module, nnx.Intermediate, method_outputs=nnx.Intermediate)(inputs, carry, reset)
+    captured[f"network_{len(captured)}"] = nnx.to_pure_dict(intermediates)
+    return result
+
+
 def make_network(
     model: Model,
     *,
@@ -81,7 +107,7 @@ def make_network(
     def apply_one(params: PyTree, inputs: Array, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
         state = jax.tree.map(lambda leaf: leaf, abstract_params)
         nnx.replace_by_pure_dict(state, params)
-        return nnx.merge(graph, state)(inputs, carry, reset)
+        return _call(nnx.merge(graph, state), inputs, carry, reset)
 
     def initial_carry(num_envs: int) -> PyTree:
         leading = (num_envs,) if centralised and share_parameters else (num_envs, num_agents)

@@ -17,7 +17,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 from unittest import mock
 
 import jax
@@ -36,7 +36,7 @@ AgentName = str | int
 def quiet() -> Iterator[None]:
     """JaxMARL prints when imported and while traced, and warns that some of its suites have successors.
 
-    Its MABrax, when imported, also leaves `sys.stdout` and `sys.stderr` at the interpreter's originals, hence the patch.
+    Its MABrax, when imported, leaves `sys.stdout` and `sys.stderr` at the interpreter's originals, hence the patch.
     """
     sink = io.StringIO()
     with (
@@ -58,7 +58,7 @@ def import_suite(module: str) -> ModuleType:
 class SuiteEnv:
     """A JaxMARL environment as a covey `Env`. An adapter overrides the methods in which its suite differs."""
 
-    metrics: Mapping[str, MetricSpec] = {}
+    metrics: ClassVar[Mapping[str, MetricSpec]] = {}
 
     def __init__(self, suite: Any, *, returns: str, groups: Mapping[str, Sequence[AgentName]] | None = None):
         self.suite = suite
@@ -109,7 +109,9 @@ class SuiteEnv:
 
     def unstack_actions(self, action: Actions) -> Any:
         """What the suite takes: by default, a dictionary by agent name."""
-        return {agent: action[name][index] for name, agents in self.groups.items() for index, agent in enumerate(agents)}
+        return {
+            agent: action[name][index] for name, agents in self.groups.items() for index, agent in enumerate(agents)
+        }
 
     def stack_rewards(self, rewards: Any, info: Any) -> dict[str, Array]:
         return {name: jnp.stack([rewards[agent] for agent in agents]) for name, agents in self.groups.items()}

@@ -12,6 +12,7 @@ import enum
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from covey.envs.base import Actions, TaskConfig
 from covey.envs.jaxmarl.core import NEVER, AgentName, SuiteEnv, import_suite
@@ -99,6 +100,11 @@ class FacmacConfig(TaskConfig):
     score_function: ScoreFunction = ScoreFunction.min
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FacmacSumConfig(FacmacConfig):
+    score_function: ScoreFunction = ScoreFunction.sum
+
+
 def check_local_ratio(local_ratio: float) -> None:
     if not 0 <= local_ratio <= 1:
         raise ValueError(f"local_ratio must be between 0 and 1, not {local_ratio}")
@@ -121,7 +127,9 @@ def make_speaker_listener(config: MpeConfig) -> SuiteEnv:
 
 
 def make_spread(config: SpreadConfig) -> SuiteEnv:
-    returns = "minus (1 - local_ratio) of the landmarks' distances to the nearest agent and local_ratio of own collisions"
+    returns = (
+        "minus (1 - local_ratio) of the landmarks' distances to the nearest agent and local_ratio of own collisions"
+    )
     return make_mpe(
         "SimpleSpreadMPE",
         config,
@@ -133,7 +141,9 @@ def make_spread(config: SpreadConfig) -> SuiteEnv:
 
 
 def make_reference(config: ReferenceConfig) -> SuiteEnv:
-    returns = "minus the agents' distances to their goals, local_ratio own and the rest the mean, summed over the episode"
+    returns = (
+        "minus the agents' distances to their goals, local_ratio own and the rest the mean, summed over the episode"
+    )
     return make_mpe("SimpleReferenceMPE", config, returns, local_ratio=config.local_ratio)
 
 
@@ -240,5 +250,5 @@ class FacmacEnv(MpeEnv):
         return SuiteEnv.step(self, state, action, key)
 
     def unstack_actions(self, action: Actions) -> Any:
-        ignored = jax.numpy.zeros_like(action["agents"][0])
+        ignored = jnp.zeros_like(action["agents"][0])
         return super().unstack_actions(action) | dict.fromkeys(self.suite.good_agents, ignored)

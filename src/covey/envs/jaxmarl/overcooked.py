@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
-import jax.numpy as jnp
 import numpy as np
 
 from covey.envs.base import TaskConfig
-from covey.envs.jaxmarl.core import NEVER, SuiteEnv, import_suite, on_host, quiet
+from covey.envs.jaxmarl.core import NEVER, SuiteEnv, draw_pictures, import_suite, on_host, quiet
 from covey.errors import unknown_name
 from covey.types import Array, MetricSpec, PyTree
+
+V2_CELLS = {0: "", 1: "", 4: "goal", 5: "pot", 6: "recipe", 7: "button", 9: "plates"}
+V2_FIRST_PILE = 10  # from here on, piles of ingredients
 
 RETURNS = "the team's sparse reward (20 per soup) plus `shaping` times the agent's own shaped reward"
 
@@ -76,7 +78,10 @@ def check_layout(layout: str, layouts: Any) -> None:
 
 
 class OvercookedEnv(SuiteEnv):
-    metrics = {"sparse_return": MetricSpec(reduction="sum"), "deliveries": MetricSpec(reduction="sum", unit="soups")}
+    metrics: ClassVar = {
+        "sparse_return": MetricSpec(reduction="sum"),
+        "deliveries": MetricSpec(reduction="sum", unit="soups"),
+    }
 
     def __init__(self, suite: Any, shaping: float):
         super().__init__(suite, returns=RETURNS)
@@ -119,8 +124,26 @@ class OvercookedV2Env(OvercookedEnv):
         return {"sparse_return": rewards["agent_0"], "deliveries": after.new_correct_delivery}
 
     def render(self, states: Sequence[PyTree]) -> list[np.ndarray]:
-        with quiet():
-            from jaxmarl.viz.overcooked_v2_visualizer import OvercookedV2Visualizer
+        return draw_pictures(states, self.draw)
 
-        viewer = OvercookedV2Visualizer()
-        return [np.asarray(viewer._render_state(state), np.uint8) for state in states]
+    def draw(self, axes: Any, state: PyTree) -> None:
+        """Cells as letters, cooks as triangles, and what lies or is held in small print. The suite's viewer needs a
+        package that JaxMARL does not install."""
+        from matplotlib.patches import Rectangle
+
+        height, width, _ = state.grid.shape
+        axes.set(xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5), title=f"step {state.step}")
+        for (y, x), cell in np.ndenumerate(state.grid[..., 0]):
+            axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor="0.75" if cell else "white", edgecolor="0.5"))
+            axes.text(x, y, V2_CELLS.get(int(cell), f"I{cell - V2_FIRST_PILE}"), ha="center", va="center")
+            axes.text(x, y + 0.35, item_name(state.grid[y, x, 1]), ha="center", va="center", fontsize=7)
+        for index, (x, y) in enumerate(zip(state.agents.pos.x, state.agents.pos.y, strict=True)):
+            axes.plot(x, y, marker="^v><"[state.agents.dir[index]], markersize=16, color=f"C{index}")
+            axes.text(x, y + 0.35, item_name(state.agents.inventory[index]), ha="center", va="center", fontsize=7)
+
+
+def item_name(item: int) -> str:
+    """The suite's code of an item: a bit for a plate, one for cooked, then two for the count of each ingredient."""
+    counts = [(int(item) >> shift) & 3 for shift in range(2, 10, 2)]
+    ingredients = "".join(str(index) * count for index, count in enumerate(counts))
+    return ("plate " if item & 1 else "") + ("soup " if item & 2 else "") + ingredients

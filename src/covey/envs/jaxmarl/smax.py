@@ -1,22 +1,21 @@
 """SMAX, JaxMARL's StarCraft-like battles, against the suite's scripted enemy.
 
-The reward is the team's: a fallen unit goes on earning what its comrades win. So every unit stays `alive` to the learner
-until the battle ends, with one legal action once it has fallen (stop), and `terminated` only with the battle.
+The reward is the team's: a fallen unit goes on earning what its comrades win. So every unit stays `alive` to the
+learner until the battle ends, with one legal action once it has fallen (stop), and `terminated` only with the battle.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import Any
+from typing import Any, ClassVar
 
-import jax
 import jax.numpy as jnp
 
-from covey.envs.base import Actions, TaskConfig
+from covey.envs.base import TaskConfig
 from covey.envs.jaxmarl.core import NEVER, SuiteEnv, import_suite
 from covey.errors import unknown_name
-from covey.types import Array, Key, MetricSpec, PyTree, TimeStep
+from covey.types import Array, MetricSpec, PyTree
 
 
 class AttackMode(enum.Enum):
@@ -57,7 +56,7 @@ def make_smax(config: SmaxConfig) -> SuiteEnv:
 
 
 class SmaxEnv(SuiteEnv):
-    metrics = {"win_rate": MetricSpec(reduction="last")}
+    metrics: ClassVar = {"win_rate": MetricSpec(reduction="last")}
 
     def action_masks(self, state: PyTree) -> dict[str, Array]:
         masks = self.suite.get_avail_actions(state)

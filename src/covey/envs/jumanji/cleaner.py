@@ -47,7 +47,7 @@ class Cleaner(JumanjiEnv):
             config,
             action=Discrete(4),
             metrics={"cleaned": MetricSpec(reduction="last", unit="share")},
-            returns=f"the number of tiles that the team cleaned, less {config.step_penalty} for each step, given to every agent",
+            returns=f"the tiles that the team cleaned, less {config.step_penalty} for each step, given to every agent",
         )
 
     def observe(self, state: PyTree, observation: Any) -> Array:

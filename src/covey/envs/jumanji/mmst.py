@@ -62,7 +62,7 @@ class Mmst(JumanjiEnv):
             config,
             action=Discrete(config.num_nodes),
             metrics={"connected": MetricSpec(reduction="last", unit="share")},
-            returns=f"{config.connect_reward} for each of its nodes the agent connects, less {config.step_penalty} for each other step",
+            returns=f"{config.connect_reward} for each node it connects, less {config.step_penalty} for other steps",
         )
 
     def observe(self, state: PyTree, observation: Any) -> Array:

@@ -57,7 +57,7 @@ class SearchAndRescue(JumanjiEnv):
             config,
             action=Continuous(low=(-1.0, -1.0), high=(1.0, 1.0)),
             metrics={"found": MetricSpec(reduction="last", unit="share")},
-            returns="1 for each target that the agent found, split between those that found it at once, less if found late",
+            returns="1 for each target the agent found, split between those that found it at once, less if late",
         )
 
     def reset(self, key: Key) -> tuple[PyTree, TimeStep]:

@@ -1,0 +1,358 @@
+"""The command `covey`: reads the verb, calls the experiment, turns errors into one line and an exit code.
+
+Everything heavy is imported inside the verb that needs it, so that help and lists answer at once.
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib.metadata
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from covey import registry
+from covey.errors import CoveyError, Interrupted, UsageError, nearest, unknown_name
+
+if TYPE_CHECKING:
+    from covey.registry import Entry
+
+EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+
+HELP = """\
+covey trains, benchmarks and evaluates teams of learning agents.
+
+  covey train     [key=value …]                      train a team
+  covey resume    RUN [key=value …]                  go on where a run stopped
+  covey evaluate  RUN [key=value …]                  play episodes with a trained team
+  covey list      tasks|algorithms|models|presets    what there is to choose from
+  covey show      [key=value …]                      print the resolved configuration, run nothing
+
+  covey VERB --help, covey --version
+
+A first team, in about two minutes on two cores:
+
+  covey train run_dir=runs/first
+  covey evaluate runs/first episodes=100 render=team.gif
+
+Exit codes: 0 done; 1 failed; 2 bad input, nothing started; 130 and 143 interrupted, saved.
+"""
+
+KEYS_HELP = """\
+  algorithm=mappo                 covey list algorithms
+  task=lbf/8x8-2p-2f-coop         covey list tasks
+  model=mlp  critic_model=mlp     covey list models; the critic's is the actor's unless given
+  experiment=debug                covey list presets
+  seed=0 or seeds=3               seeds=3 trains 0, 1 and 2, each in a run directory of its own
+  run_dir=runs/first              default: runs/TASK-ALGORITHM-SEED-TIME
+  init_from=runs/other            start from another run's parameters where shapes fit
+  jit=false                       the same code uncompiled, for breakpoints
+  imports=[my_module]             load your own tasks, models and algorithms first
+  config_dir=my_conf              your own presets, see below
+
+Every field of a choice can be set, and `covey show` prints them all:
+
+  experiment.frames=1e6  algorithm.lr=3e-4  model.layers=[64,64]  experiment.loggers=[console,wandb]
+
+A preset of your own is a file my_conf/experiment/NAME.yaml, my_conf/task/SUITE/NAME.yaml, my_conf/model/NAME.yaml or
+my_conf/algorithm/NAME.yaml, chosen as experiment=NAME, task=SUITE/NAME and so on. `base:` names what it derives from:
+
+  my_conf/task/my/foraging.yaml       base: lbf/8x8-2p-2f-coop
+                                      time_limit: 50
+  my_conf/experiment/long.yaml        base: benchmarl
+                                      experiment: {frames: 1e7}
+                                      model: {name: mlp, layers: [512, 512]}
+"""
+
+
+@dataclass(frozen=True)
+class Verb:
+    run: Callable[[list[str]], None]
+    help: str
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; returns its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        _dispatch(arguments)
+        sys.stdout.flush()
+    except UsageError as error:
+        return _fail(error, EXIT_USAGE)
+    except Interrupted as error:
+        return _fail(error, 128 + error.signal)
+    except CoveyError as error:
+        return _fail(error, EXIT_FAILED)
+    except KeyboardInterrupt:
+        return _fail("interrupted", 128 + signal.SIGINT)
+    except BrokenPipeError:  # `covey list tasks | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return EXIT_DONE
+
+
+def _dispatch(arguments: list[str]) -> None:
+    verb, *rest = arguments or ["--help"]
+    if verb in ("--help", "-h", "help"):
+        print(HELP, end="")
+    elif verb in ("--version", "-V"):
+        print(f"covey {importlib.metadata.version('covey')}")
+    elif verb not in VERBS:
+        raise UsageError(f"unknown verb '{verb}'; nearest: {', '.join(nearest(verb, VERBS))} (`covey --help`)")
+    elif "--help" in rest or "-h" in rest:
+        print(VERBS[verb].help, end="")
+    else:
+        _refuse_options(verb, rest)
+        VERBS[verb].run(rest)
+
+
+def _refuse_options(verb: str, arguments: Iterable[str]) -> None:
+    for argument in arguments:
+        if argument.startswith("-"):
+            raise UsageError(f"unknown option '{argument}'; covey takes key=value (`covey {verb} --help`)")
+
+
+def _fail(reason: object, code: int) -> int:
+    line = " ".join(str(reason).split())
+    print(f"covey: {line}", file=sys.stderr)
+    return code
+
+
+# ----------------------------------------------------------------------------------------------------------- verbs
+
+
+def _train(arguments: list[str]) -> None:
+    from covey.experiment.compose import compose
+
+    config = compose(arguments)
+    from covey.experiment.experiment import train
+
+    train(config)
+
+
+def _resume(arguments: list[str]) -> None:
+    path, overrides = _run_directory("resume", arguments)
+    from covey.experiment.experiment import resume
+
+    resume(path, overrides)
+
+
+def _show(arguments: list[str]) -> None:
+    from covey.experiment.compose import compose
+    from covey.experiment.config import to_yaml
+
+    print(to_yaml(compose(arguments)), end="")
+
+
+class Parameters(enum.Enum):
+    """Which of a run's parameters to evaluate."""
+
+    final = "those at the end"
+    best = "those of the best evaluation"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions:
+    episodes: int = 100
+    output: str | None = None
+    render: str | None = None
+    deterministic: bool | None = None
+    parameters: Parameters = Parameters.final
+
+    def __post_init__(self) -> None:
+        if self.episodes < 1:
+            raise ValueError(f"episodes must be at least 1, not {self.episodes}")
+
+
+def _evaluate(arguments: list[str]) -> None:
+    path, rest = _run_directory("evaluate", arguments)
+    values: dict[str, Any] = dict(_key_values("evaluate", rest, [field.name for field in fields(EvaluateOptions)]))
+    for name in values.keys() - {"output", "render"}:
+        values[name] = _scalar(values[name])
+    options = registry.build_config(EvaluateOptions(), values, "evaluate")
+    from covey.experiment.evaluation import evaluate_run
+
+    evaluate_run(
+        path,
+        episodes=options.episodes,
+        output=options.output,
+        render=options.render,
+        deterministic=options.deterministic,
+        parameters=options.parameters.name,
+    )
+
+
+def _run_directory(verb: str, arguments: list[str]) -> tuple[Path, list[str]]:
+    """The run directory, which comes first, and the rest."""
+    if not arguments or ("=" in arguments[0] and not Path(arguments[0]).exists()):
+        raise UsageError(f"{verb} needs a run directory first: covey {verb} RUN")
+    path = Path(arguments[0])
+    if not path.is_dir():
+        siblings = [str(other) for other in path.parent.glob("*") if other.is_dir()]
+        near = f"; nearest: {', '.join(nearest(str(path), siblings))}" if siblings else ""
+        raise UsageError(f"no run directory '{path}'{near}")
+    return path, arguments[1:]
+
+
+def _key_values(verb: str, arguments: Iterable[str], known: Sequence[str]) -> dict[str, str]:
+    """The `key=value` arguments of a verb that is no experiment, as typed."""
+    values = {}
+    for text in arguments:
+        key, equals, value = text.partition("=")
+        if not equals or not value:
+            raise UsageError(f"cannot read '{text}': everything here is key=value (`covey {verb} --help`)")
+        if key not in known:
+            raise unknown_name(f"key of {verb}", key, known, see=f"`covey {verb} --help`")
+        values[key] = value
+    return values
+
+
+def _scalar(text: str) -> Any:
+    constants = {"true": True, "false": False, "null": None}
+    if text.lower() in constants:
+        return constants[text.lower()]
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return int(number) if number.is_integer() else number
+
+
+# ----------------------------------------------------------------------------------------------------------- lists
+
+
+def _list(arguments: list[str]) -> None:
+    options = _key_values("list", [text for text in arguments if "=" in text], ["config_dir", "imports"])
+    kind, *words = [text for text in arguments if "=" not in text] or ["summary"]
+    if "imports" in options:
+        from covey.experiment.config import import_modules
+
+        import_modules(module.strip() for module in options["imports"].strip("[]").split(","))
+    if kind not in LISTS:
+        raise UsageError(f"cannot list '{kind}'; nearest: {', '.join(nearest(kind, KINDS))} (`covey list --help`)")
+    LISTS[kind]([word.lower() for word in words], options.get("config_dir"))
+
+
+def _summary(words: list[str], config_dir: str | None) -> None:
+    kinds = {"tasks": registry.tasks, "algorithms": registry.algorithms, "models": registry.models}
+    rows = [(f"covey list {kind}", f"{len(list(entries))}: {_examples(entries)}") for kind, entries in kinds.items()]
+    _print_columns([*rows, ("covey list presets", "for experiment=")])
+
+
+def _examples(entries: Iterable[Entry]) -> str:
+    """The names, or the suites where names have one."""
+    return ", ".join(dict.fromkeys(entry.name.partition("/")[0] for entry in entries))
+
+
+def _list_tasks(words: list[str], config_dir: str | None) -> None:
+    rows = _rows(registry.tasks) + _own("task", config_dir)
+    found = _matching(rows, words)
+    suites = dict.fromkeys(name.partition("/")[0] for name, _ in found)
+    width = max((len(name) for name, _ in found), default=0)
+    for number, suite in enumerate(suites):
+        print(f"\n{suite}" if number else suite)
+        _print_columns([row for row in found if row[0].partition("/")[0] == suite], width=width, indent=2)
+
+
+def _list_algorithms(words: list[str], config_dir: str | None) -> None:
+    _print_columns(_matching(_rows(registry.algorithms) + _own("algorithm", config_dir), words))
+
+
+def _list_models(words: list[str], config_dir: str | None) -> None:
+    _print_columns(_matching(_rows(registry.models) + _own("model", config_dir), words))
+
+
+def _list_presets(words: list[str], config_dir: str | None) -> None:
+    from covey.experiment.compose import list_presets
+
+    _print_columns(_matching(list(list_presets("experiment", config_dir).items()), words))
+
+
+def _rows(entries: Iterable[Entry]) -> list[tuple[str, str]]:
+    return [(entry.name, entry.description) for entry in entries]
+
+
+def _own(group: str, config_dir: str | None) -> list[tuple[str, str]]:
+    """The user's own presets of a group."""
+    if config_dir is None:
+        return []
+    from covey.experiment.compose import list_presets
+
+    return list(list_presets(group, config_dir).items())
+
+
+def _matching(rows: list[tuple[str, str]], words: list[str]) -> list[tuple[str, str]]:
+    found = [row for row in rows if all(word in " ".join(row).lower() for word in words)]
+    if not found and words:
+        near = nearest(words[0], [name for name, _ in rows])
+        raise UsageError(f"nothing matches '{' '.join(words)}'; nearest: {', '.join(near)}")
+    return found
+
+
+def _print_columns(rows: Sequence[tuple[str, str]], *, width: int | None = None, indent: int = 0) -> None:
+    width = max((len(name) for name, _ in rows), default=0) if width is None else width
+    for name, description in rows:
+        print(f"{'':{indent}}{name:{width}}  {description}".rstrip())
+
+
+LISTS: dict[str, Callable[[list[str], str | None], None]] = {
+    "summary": _summary,
+    "tasks": _list_tasks,
+    "algorithms": _list_algorithms,
+    "models": _list_models,
+    "presets": _list_presets,
+}
+KINDS = [kind for kind in LISTS if kind != "summary"]
+
+VERBS = {
+    "train": Verb(
+        _train, f"covey train [key=value …]\n\nTrains a team. Without anything: MAPPO forages.\n\n{KEYS_HELP}"
+    ),
+    "resume": Verb(
+        _resume,
+        """\
+covey resume RUN [key=value …]
+
+Goes on where a run stopped, to the bit as if it never had. RUN is a run directory, or the parent of those of several
+seeds. A finished run is extended by a larger number of frames; what else may change: `experiment.` followed by
+schedule_frames, evaluation_interval, evaluation_episodes, absolute_metric, checkpoint_interval, checkpoint_keep,
+loggers, logger_options, devices, platform.
+
+  covey resume runs/first experiment.frames=2e6
+""",
+    ),
+    "evaluate": Verb(
+        _evaluate,
+        """\
+covey evaluate RUN [key=value …]
+
+Plays episodes with a trained team and prints its returns.
+
+  episodes=100                how many
+  output=eval.json            write mean_return, per-group and per-episode values
+  render=team.gif             draw an episode
+  deterministic=true          greedy, or sampled if false; default: greedy, except policies over discrete actions
+  parameters=final            or best
+""",
+    ),
+    "list": Verb(
+        _list,
+        """\
+covey list tasks|algorithms|models|presets [word …]
+
+What there is to choose from; words narrow it down. imports=[my_module] and config_dir=my_conf add your own.
+
+  covey list tasks lbf
+""",
+    ),
+    "show": Verb(
+        _show, f"covey show [key=value …]\n\nPrints the resolved configuration and runs nothing.\n\n{KEYS_HELP}"
+    ),
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

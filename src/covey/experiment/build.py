@@ -1,0 +1,120 @@
+"""From a configuration to compiled parts: environment, algorithm, loop, evaluator. Nothing runs here yet."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+
+from covey import registry
+from covey.algorithms.base import Context, Hooks, make_team
+from covey.envs.base import Env, make_env_from_config
+from covey.envs.wrappers import AgentIds
+from covey.errors import UsageError
+from covey.experiment.config import Config, HooksConfig, OnlineConfig
+from covey.loops.evaluate import episode_values, play_episodes
+from covey.loops.online import DEVICE_AXIS, OnlineLoop, make_online_loop
+from covey.networks.network import Model
+from covey.types import Algorithm, Array, Continuous, Key, PyTree
+
+Evaluate = Callable[[PyTree, Key], dict[str, Array]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What an experiment is made of. `evaluate(learner, key)` gives per-episode values by metric name."""
+
+    env: Env
+    algorithm: Algorithm
+    loop: OnlineLoop
+    evaluate: Evaluate
+    deterministic: bool
+
+
+def build_env(config: Config) -> Env:
+    """The environment as the algorithm sees it."""
+    env = make_env_from_config(config.task.registered, config.task.config)
+    return AgentIds(env) if getattr(config.algorithm.config, "agent_ids", False) else env
+
+
+def build_algorithm(config: Config, env: Env, *, device_axis: str | None = None) -> Algorithm:
+    hooks = build_hooks(config.hooks)
+    context = Context(
+        model=Model(config.model.registered, config.model.config),
+        critic_model=Model(config.critic_model.registered, config.critic_model.config),
+        hooks=hooks,
+        device_axis=device_axis,
+    )
+    make = registry.algorithms[config.algorithm.registered].make_function()
+    try:
+        parts = {group: make(config.algorithm.config, env.spec, group, context) for group in env.spec.groups}
+    except ValueError as error:
+        raise UsageError(f"algorithm '{config.algorithm.name}' on task '{config.task.name}': {error}") from error
+    return make_team(parts, hooks)
+
+
+def build_hooks(hooks: HooksConfig) -> Hooks:
+    def find(name: str, path: str | None) -> Callable[..., Any] | None:
+        if path is None:
+            return None
+        try:
+            return registry.import_attribute(path)
+        except (ImportError, AttributeError) as error:
+            raise UsageError(f"hooks.{name}: cannot import '{path}': {error}") from error
+
+    return Hooks(**{field.name: find(field.name, getattr(hooks, field.name)) for field in dataclasses.fields(hooks)})
+
+
+def build(config: Config, devices: list[Any]) -> Parts:
+    env = build_env(config)
+    algorithm = build_algorithm(config, env, device_axis=DEVICE_AXIS if len(devices) > 1 else None)
+    experiment = config.experiment
+    assert isinstance(experiment, OnlineConfig)
+    loop = make_online_loop(
+        env,
+        algorithm,
+        num_envs=experiment.num_envs,
+        rollout_length=experiment.rollout_length,
+        schedule_frames=experiment.schedule_frames or experiment.frames,
+        hooks=build_hooks(config.hooks),
+        devices=devices,
+    )
+    check_update(config, loop)
+    deterministic = is_deterministic(config, env)
+    evaluate = make_evaluate(env, algorithm, experiment.evaluation_episodes, deterministic, devices)
+    return Parts(env=env, algorithm=algorithm, loop=loop, evaluate=evaluate, deterministic=deterministic)
+
+
+def check_update(config: Config, loop: OnlineLoop) -> None:
+    """Traces an iteration without compiling it: what cannot fit together is found here, before anything starts."""
+    try:
+        jax.eval_shape(loop.run_chunk, jax.eval_shape(loop.init, jax.random.key(0)), 1)
+    except ValueError as error:
+        raise UsageError(f"algorithm '{config.algorithm.name}' on task '{config.task.name}': {error}") from error
+
+
+def is_deterministic(config: Config, env: Env) -> bool:
+    """Whether evaluation is greedy: as asked for, or where all actions are continuous."""
+    asked = config.experiment.evaluation_deterministic
+    return all(isinstance(g.action, Continuous) for g in env.spec.groups.values()) if asked is None else asked
+
+
+def make_evaluate(env: Env, algorithm: Algorithm, num_episodes: int, deterministic: bool, devices: list[Any]) -> Evaluate:
+    """Plays exactly `num_episodes`, split over the devices."""
+    per_device = math.ceil(num_episodes / len(devices))
+
+    def play(learner: PyTree, key: Key) -> dict[str, Array]:
+        if len(devices) > 1:
+            key = jax.random.fold_in(key, jax.lax.axis_index(DEVICE_AXIS))
+        episodes = play_episodes(env, algorithm, learner, key, num_episodes=per_device, deterministic=deterministic)
+        return episode_values(episodes)
+
+    if len(devices) > 1:
+        mesh = Mesh(devices, (DEVICE_AXIS,))
+        play = jax.shard_map(play, mesh=mesh, in_specs=(P(), P()), out_specs=P(DEVICE_AXIS), check_vma=False)
+    return jax.jit(lambda learner, key: jax.tree.map(lambda x: x[:num_episodes], play(learner, key)))

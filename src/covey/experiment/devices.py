@@ -1,0 +1,64 @@
+"""Starting JAX: which devices, how many threads each, and where compiled programs are kept.
+
+On a CPU every device is one core with one thread. Then what is computed, to the bit, depends on the number of devices
+alone and not on how many cores happen to be free, and data parallelism uses all of them.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from covey.errors import UsageError
+
+ONE_THREAD = "--xla_cpu_multi_thread_eigen=false"
+CACHE_BYTES = 2_000_000_000
+
+
+def start_jax(platform: str, num_devices: int) -> list[Any]:
+    """The devices to train on. JAX's settings are fixed by its first use in a process; they are made here if it is."""
+    use_compilation_cache()
+    if not _started():
+        if ONE_THREAD not in os.environ.get("XLA_FLAGS", ""):
+            os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_THREAD}".strip()
+        if platform != "auto":
+            jax.config.update("jax_platforms", {"gpu": "cuda"}.get(platform, platform))
+        jax.config.update("jax_num_cpu_devices", num_devices)
+    try:
+        devices = jax.devices() if platform == "auto" else jax.devices(platform)
+    except RuntimeError as error:
+        raise UsageError(f"platform={platform} is not to be had here: {' '.join(str(error).split())}") from error
+    if len(devices) < num_devices:
+        raise UsageError(
+            f"devices={num_devices}, but JAX has {len(devices)} in this process; "
+            "set the number before anything else uses JAX, or ask for fewer"
+        )
+    return devices[:num_devices]
+
+
+def num_available(platform: str) -> int:
+    """How many devices could be used: cores, or what JAX has if it was started before."""
+    from covey.experiment.config import num_cores
+
+    if _started() or platform not in ("auto", "cpu"):
+        return len(jax.devices())
+    return num_cores()
+
+
+def use_compilation_cache() -> None:
+    """Keeps compiled programs between processes, so that a second start of an experiment begins at once."""
+    if jax.config.jax_compilation_cache_dir is None:
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        jax.config.update("jax_compilation_cache_dir", str(Path(base) / "covey" / "jax"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+    jax.config.update("jax_compilation_cache_max_size", CACHE_BYTES)
+
+
+def _started() -> bool:
+    from jax._src import xla_bridge  # there is no public way to ask
+
+    return xla_bridge.backends_are_initialized()

@@ -1,0 +1,177 @@
+"""`covey evaluate`: plays episodes with a trained team, prints what they gave, and draws one of them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from covey import metrics as names
+from covey.errors import UsageError
+from covey.experiment.build import is_deterministic, make_evaluate
+from covey.experiment.console import Console, format_returns
+from covey.experiment.policy import Policy, load
+from covey.experiment.run_directory import run_directories
+from covey.files import to_json, write_atomically
+from covey.results import mean_and_interval
+from covey.types import PyTree
+
+EPISODES_AT_ONCE = 128
+FRAMES_PER_SECOND = 10
+
+
+def evaluate_run(
+    path: str | Path,
+    *,
+    episodes: int = 100,
+    output: str | None = None,
+    render: str | None = None,
+    deterministic: bool | None = None,
+    parameters: str = "final",
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Evaluates the run in `path` (of several seeds, each); returns what `output` would hold."""
+    if episodes < 1:
+        raise UsageError(f"episodes must be at least 1, not {episodes}")
+    if render is not None:
+        check_video(render)
+    reports = []
+    for directory in run_directories(path):
+        policy = load(directory, parameters=parameters)
+        greedy = is_deterministic(policy.config, policy.env) if deterministic is None else deterministic
+        values = play(policy, episodes, greedy, seed)
+        reports.append(make_report(directory, policy, values, greedy, parameters))
+        print_report(reports[-1])
+    report = reports[0] if len(reports) == 1 else merge_reports(reports)
+    if len(reports) > 1:
+        print(f"all {len(reports)} seeds: mean return {report['mean_return']:.4g}")
+    if output is not None:
+        write_atomically(Path(output), to_json(report, indent=2) + "\n")
+        print(f"wrote {output}")
+    if render is not None:
+        first = load(run_directories(path)[0], parameters=parameters)
+        greedy = is_deterministic(first.config, first.env) if deterministic is None else deterministic
+        draw(first, Path(render), greedy, seed)
+        print(f"wrote {render}")
+    return report
+
+
+def play(policy: Policy, episodes: int, deterministic: bool, seed: int) -> dict[str, np.ndarray]:
+    """Per-episode values of exactly `episodes` episodes, some at a time."""
+    at_once = min(episodes, EPISODES_AT_ONCE)
+    evaluate = make_evaluate(policy.env, policy.algorithm, at_once, deterministic, jax.devices()[:1])
+    rounds: list[dict[str, np.ndarray]] = []
+    with Console(episodes, show=sys.stdout.isatty()) as console:
+        while len(rounds) * at_once < episodes:
+            with console.compiling("and playing episodes"):
+                values = evaluate(policy.learner, jax.random.fold_in(jax.random.key(seed), len(rounds)))
+                rounds.append(jax.tree.map(np.asarray, values))
+    return {name: np.concatenate([r[name] for r in rounds])[:episodes] for name in rounds[0]}
+
+
+def make_report(
+    directory: Path, policy: Policy, values: dict[str, np.ndarray], deterministic: bool, parameters: str
+) -> dict[str, Any]:
+    mean, half_width = mean_and_interval(values[names.MEAN_RETURN])
+    return {
+        "run": str(directory),
+        "task": policy.config.task.name,
+        "algorithm": policy.config.algorithm.name,
+        "parameters": parameters,
+        "deterministic": deterministic,
+        "returns": policy.env.spec.returns,
+        "mean_return": mean,
+        "interval_95": [mean - half_width, mean + half_width],
+        "means": {name: float(value.mean()) for name, value in values.items()},
+        "episodes": {name: np.asarray(value, float).tolist() for name, value in values.items()},
+    }
+
+
+def merge_reports(reports: list[dict[str, Any]]) -> dict[str, Any]:
+    """Several seeds: the mean over seeds, and its interval over seeds, not over episodes."""
+    mean, half_width = mean_and_interval([report["mean_return"] for report in reports])
+    return {"mean_return": mean, "interval_95": [mean - half_width, mean + half_width], "seeds": reports}
+
+
+def print_report(report: dict[str, Any]) -> None:
+    episodes = report["episodes"]
+    how = "greedy" if report["deterministic"] else "sampled"
+    print(f"{report['algorithm']} on {report['task']}, {report['parameters']} parameters, {how} actions ({report['run']})")
+    for name, values in episodes.items():
+        print(f"  {name:<16} {format_returns(values)}")
+
+
+# ----------------------------------------------------------------------------------------------------- pictures
+
+
+def check_video(path: str) -> None:
+    """Refuses, before anything is played, what cannot be written."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in (".gif", ".mp4", ".png"):
+        raise UsageError(f"render={path}: the name must end in .gif, .mp4 or .png")
+    if suffix == ".mp4":
+        import matplotlib.animation
+
+        if not matplotlib.animation.FFMpegWriter.isAvailable():
+            raise UsageError(f"render={path}: mp4 needs ffmpeg, which is not installed; .gif needs nothing")
+
+
+def draw(policy: Policy, path: Path, deterministic: bool, seed: int) -> None:
+    """Plays one episode and writes it as an animation (or, as .png, its last picture)."""
+    states = episode_states(policy, deterministic, seed)
+    write_video(policy.env.render(states), path)
+
+
+def episode_states(policy: Policy, deterministic: bool, seed: int) -> list[PyTree]:
+    """The environment's states through one episode."""
+    env = policy.env
+
+    @jax.jit
+    def step(state: PyTree, timestep: PyTree, carry: PyTree, key: Any) -> tuple[PyTree, PyTree, PyTree]:
+        key_act, key_env = jax.random.split(key)
+        batched = jax.tree.map(lambda x: x[None], timestep)
+        actions, _, carry = policy.algorithm.act(policy.learner, batched, carry, key_act, not deterministic)
+        state, timestep = env.step(state, jax.tree.map(lambda a: a[0], actions), key_env)
+        return state, timestep, carry
+
+    key_reset, key_play = jax.random.split(jax.random.key(seed))
+    state, timestep = jax.jit(env.reset)(key_reset)
+    carry, states = policy.initial_carry(1), [state]
+    for number in range(env.spec.time_limit):
+        state, timestep, carry = step(state, timestep, carry, jax.random.fold_in(key_play, number))
+        states.append(state)
+        if bool(timestep.last):
+            break
+    return jax.device_get(states)
+
+
+def write_video(frames: list[np.ndarray], path: Path) -> None:
+    from PIL import Image
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pictures = [Image.fromarray(frame) for frame in frames]
+    if path.suffix.lower() == ".png":
+        pictures[-1].save(path)
+    elif path.suffix.lower() == ".gif":
+        pictures[0].save(
+            path, save_all=True, append_images=pictures[1:], duration=1000 // FRAMES_PER_SECOND, loop=0, optimize=True
+        )
+    else:
+        import matplotlib.pyplot as plt
+        from matplotlib.animation import FFMpegWriter
+
+        height, width = frames[0].shape[:2]
+        figure = plt.figure(figsize=(width / 100, height / 100), dpi=100)
+        image = figure.add_axes((0, 0, 1, 1))
+        image.axis("off")
+        shown = image.imshow(frames[0])
+        writer = FFMpegWriter(fps=FRAMES_PER_SECOND)
+        with writer.saving(figure, str(path), dpi=100):
+            for frame in frames:
+                shown.set_data(frame)
+                writer.grab_frame()
+        plt.close(figure)
+

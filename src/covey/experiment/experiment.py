@@ -1,0 +1,209 @@
+"""`Experiment`: algorithm × task × model × seed, from a configuration to a finished run directory.
+
+`train` and `resume` are what the command line calls; `Experiment` is the same from Python.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from covey.errors import UsageError
+from covey.experiment.build import Parts, build
+from covey.experiment.compose import compose, resume_config
+from covey.experiment.config import Config, from_dict, plain, to_dict, with_devices
+from covey.experiment.console import Console, Summary
+from covey.experiment.devices import num_available, start_jax
+from covey.experiment.environment import describe_environment
+from covey.experiment.loggers import check_loggers
+from covey.experiment.run_directory import RunDirectory, run_directories
+from covey.experiment.training import Callback, Training
+from covey.types import PyTree
+
+
+class Experiment:
+    """An experiment from Python, with the same fields as the command line.
+
+        covey.Experiment(algorithm="mappo", task="lbf/8x8-2p-2f-coop", seed=0).run()
+        covey.Experiment(task="lbf/8x8-2p-2f-coop", fields={"algorithm.lr": 1e-3, "experiment.frames": 100_000})
+
+    `choices` are `algorithm`, `task`, `model`, `critic_model`, `experiment` (a preset), `seed`, `seeds`, `run_dir` and
+    the other words of `covey train`; `fields` are dotted. `callbacks` run on the host between chunks.
+    """
+
+    def __init__(
+        self, *, fields: Mapping[str, Any] | None = None, callbacks: Sequence[Callback] = (), **choices: Any
+    ) -> None:
+        values = {**choices, **(fields or {})}
+        self.config = compose([f"{name}={_as_override(value)}" for name, value in values.items()])
+        self.callbacks = callbacks
+
+    def run(self) -> list[Summary]:
+        """Trains; one summary per seed."""
+        return train(self.config, self.callbacks)
+
+
+def _as_override(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join(_as_override(item) for item in value) + "]"
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{name}:{_as_override(item)}" for name, item in value.items()) + "}"
+    return str(value.name if hasattr(value, "name") else value)
+
+
+def train(config: Config, callbacks: Sequence[Callback] = ()) -> list[Summary]:
+    """Trains every seed of `config`, one after another with one compiled program, each in its own run directory."""
+    check_loggers(config.experiment.loggers, config.experiment.logger_options)
+    config, devices = prepare(config)
+    base = Path(config.run_dir or default_run_dir(config))
+    members = seed_members(config, base)
+    for _, path in members:
+        if path.exists():
+            raise UsageError(f"run directory {path} exists already; `covey resume {path}` continues it")
+    initial_learner = learner_from(config.init_from) if config.init_from else None
+    parts = build(config, devices)
+    environment = describe(parts)
+    runs = [RunDirectory.create(path, to_dict(member), environment) for member, path in members]
+    return [
+        run_one(member, parts, devices, run, callbacks, initial_learner)
+        for (member, _), run in zip(members, runs, strict=True)
+    ]
+
+
+def resume(path: Path, overrides: Sequence[str] = (), callbacks: Sequence[Callback] = ()) -> list[Summary]:
+    """Continues the run in `path`, or every seed's below it, as if it had never stopped."""
+    summaries = []
+    for directory in run_directories(path):
+        run = RunDirectory.open(directory)
+        stored = from_dict(run.config)
+        config = resume_config(stored, overrides)
+        check_loggers(config.experiment.loggers, config.experiment.logger_options)
+        config, devices = prepare(config)
+        if config.experiment.devices != stored.experiment.devices:
+            Console(0).warn("another number of devices: the run goes on, but not to the same bits")
+        if to_dict(config) != to_dict(stored):
+            run.rewrite_config(to_dict(config))
+        initial_learner = learner_from(config.init_from) if config.init_from else None
+        parts = build(config, devices)
+        summaries.append(run_one(config, parts, devices, run, callbacks, initial_learner))
+    return summaries
+
+
+def prepare(config: Config) -> tuple[Config, list[Any]]:
+    """Settles what depends on the machine, and starts JAX."""
+    platform = config.experiment.platform.name
+    if not config.jit:
+        config = dataclasses.replace(config, experiment=dataclasses.replace(config.experiment, devices=1))
+    config = with_devices(config, num_available(platform))
+    if config.experiment.schedule_frames is None:  # a resumed run that goes on for longer keeps its schedules
+        experiment = dataclasses.replace(config.experiment, schedule_frames=config.experiment.frames)
+        config = dataclasses.replace(config, experiment=experiment)
+    return config, start_jax(platform, config.experiment.devices or 1)
+
+
+def seed_members(config: Config, base: Path) -> list[tuple[Config, Path]]:
+    """The configuration and run directory of each seed."""
+    if config.seeds is None:
+        return [(dataclasses.replace(config, run_dir=str(base)), base)]
+    members = []
+    for seed in config.seeds:
+        path = base / f"seed_{seed}"
+        members.append((dataclasses.replace(config, seed=seed, seeds=None, run_dir=str(path)), path))
+    return members
+
+
+def default_run_dir(config: Config) -> str:
+    seed = f"seed{config.seed}" if config.seeds is None else f"{len(config.seeds)}seeds"
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    return f"runs/{config.task.name.replace('/', '-')}-{config.algorithm.name}-{seed}-{stamp}"
+
+
+def run_one(
+    config: Config,
+    parts: Parts,
+    devices: list[Any],
+    run: RunDirectory,
+    callbacks: Sequence[Callback],
+    initial_learner: Callable[[PyTree], PyTree] | None,
+) -> Summary:
+    experiment = config.experiment
+    frames = -(-experiment.frames // parts.loop.frames_per_iteration) * parts.loop.frames_per_iteration
+    show = "console" in experiment.loggers
+    with Console(frames, show=show) as console, _uncompiled(config):
+        if show:
+            console.line(f"{config.algorithm.name} on {config.task.name}, seed {config.seed}: {run.path}")
+            _say_rounding(console, config, parts.loop.frames_per_iteration)
+        training = Training(config, parts, devices, run, console, callbacks, initial_learner)
+        summary = training.run()
+    console.summary(summary)
+    return summary
+
+
+def _say_rounding(console: Console, config: Config, frames_per_iteration: int) -> None:
+    experiment = config.experiment
+    rounded = [
+        f"{name} {value:,} to {-(-value // frames_per_iteration) * frames_per_iteration:,}"
+        for name in ("frames", "evaluation_interval", "checkpoint_interval")
+        if (value := getattr(experiment, name)) % frames_per_iteration
+    ]
+    if rounded:
+        console.line(f"rounded up to whole iterations of {frames_per_iteration:,} frames: {', '.join(rounded)}")
+
+
+def _uncompiled(config: Config) -> contextlib.AbstractContextManager[Any]:
+    return contextlib.nullcontext() if config.jit else jax.disable_jit()
+
+
+def describe(parts: Parts) -> dict[str, Any]:
+    """environment.json: the machine, and what the results' numbers mean."""
+    spec = parts.env.spec
+    return {
+        **describe_environment(),
+        "returns": spec.returns,
+        "evaluation": "greedy" if parts.deterministic else "sampled",
+        "metrics": {name: plain(metric) for name, metric in spec.metrics.items()},
+    }
+
+
+def learner_from(path: str) -> Callable[[PyTree], PyTree]:
+    """A function that puts another run's parameters into a learner, where names and shapes fit."""
+    from covey.experiment.checkpoint import Checkpoints
+
+    run = RunDirectory.open(run_directories(path)[0])
+    stored = Checkpoints(run.checkpoints).restore_part("learner")
+
+    def transfer(learner: PyTree) -> PyTree:
+        taken = total = 0
+
+        def replace(key_path: Any, leaf: Any) -> Any:
+            nonlocal taken, total
+            names = [str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", k)))) for k in key_path]
+            if "params" not in names:
+                return leaf
+            total += 1
+            found: Any = stored
+            for name in names:
+                found = found.get(name) if isinstance(found, dict) else None
+            if found is None or np.shape(found) != leaf.shape:
+                return leaf
+            taken += 1
+            return jax.device_put(np.asarray(found, leaf.dtype), leaf.sharding)
+
+        learner = jax.tree_util.tree_map_with_path(replace, learner)
+        if not taken:
+            raise UsageError(f"init_from={path}: none of its parameters fits this run")
+        Console(0).line(f"took {taken} of {total} parameter arrays from {path}")
+        return learner
+
+    return transfer

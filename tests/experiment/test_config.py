@@ -1,0 +1,373 @@
+"""Configurations: validation, round trips, the order of presets, a user's own folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from covey import registry
+from covey.errors import UsageError
+from covey.experiment import compose as compose_module
+from covey.experiment import loggers
+from covey.experiment.compose import compose, list_presets, resume_config
+from covey.experiment.config import (
+    LOGGERS,
+    LOOPS,
+    Choice,
+    Config,
+    OnlineConfig,
+    Platform,
+    check,
+    from_dict,
+    from_yaml,
+    num_cores,
+    to_dict,
+    to_yaml,
+    with_devices,
+)
+
+
+class Colour(enum.Enum):
+    red = 1
+    blue = 2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Optimiser:
+    momentum: float = 0.9
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FakeAlgorithm:
+    lr: float = 1e-3
+    epochs: int = 4
+    minibatch_size: int | None = None
+    sequence_length: int | None = None
+    optimiser: Optimiser = Optimiser()
+
+    def check(self, experiment: Any) -> None:
+        if self.minibatch_size and self.minibatch_size > experiment.frames_per_iteration:
+            raise ValueError(f"minibatch_size {self.minibatch_size} is larger than the batch")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FakeTask:
+    n_agents: int = 3
+    colour: Colour = Colour.red
+    size: tuple[int, ...] = (2, 2)
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FakeModel:
+    layers: tuple[int, ...] = (8,)
+    activation: str = "relu"
+
+
+@pytest.fixture
+def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A world of two names of each kind, and the first of each as the default choice."""
+    for kind in (registry.tasks, registry.models, registry.algorithms):
+        list(kind)  # reads the catalogue
+        monkeypatch.setattr(kind, "_entries", {})
+    for name in ("alpha", "beta"):
+        registry.register_algorithm(name, print, config=FakeAlgorithm, description=f"{name} learns")
+    registry.register_task("toy/plain", print, config=FakeTask, description="a toy")
+    registry.register_task("toy/blue", print, config=FakeTask, description="in blue", fields={"colour": Colour.blue})
+    for name in ("small", "large"):
+        registry.register_model(name, print, config=FakeModel, description=f"a {name} one")
+    defaults = {"experiment": "default", "algorithm": "alpha", "task": "toy/plain", "model": "small"}
+    monkeypatch.setattr(compose_module, "DEFAULTS", defaults)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with an empty `my_conf`."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "my_conf").mkdir()
+    return tmp_path
+
+
+def write(folder: Path, path: str, text: str) -> None:
+    file = folder / "my_conf" / f"{path}.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+# ------------------------------------------------------------------------------------------------------ the values
+
+
+@pytest.mark.usefixtures("fakes")
+def test_defaults_come_from_the_dataclasses() -> None:
+    config = compose([])
+    assert config.algorithm == Choice("alpha", FakeAlgorithm())
+    assert config.task == Choice("toy/plain", FakeTask())
+    assert config.critic_model.name == config.model.name == "small"
+    assert config.experiment == LOOPS["online"]()
+
+
+@pytest.mark.usefixtures("fakes")
+def test_overrides_reach_every_kind_of_field() -> None:
+    config = compose(
+        [
+            *("algorithm=beta", "task=toy/blue", "model=large", "critic_model=small", "seeds=3", "jit=false"),
+            *("algorithm.lr=3e-4", "algorithm.optimiser.momentum=0", "task.size=[4,5]", "task.options.depth=2"),
+            *("experiment.frames=600_000", "experiment.evaluation_interval=1e6", "experiment.platform=cpu"),
+            *("experiment.loggers=[console,wandb]", "experiment.logger_options.wandb.mode=offline"),
+            *("run_dir=runs/lr=3, it's here", "hooks.loss=my_module:my_loss", "+experiment.checkpoint_keep=5"),
+        ]
+    )
+    assert (config.algorithm.name, config.task.name) == ("beta", "toy/blue")
+    assert (config.model.name, config.critic_model.name) == ("large", "small")
+    assert config.algorithm.config == FakeAlgorithm(lr=3e-4, optimiser=Optimiser(momentum=0.0))
+    assert config.task.config == FakeTask(colour=Colour.blue, size=(4, 5), options={"depth": 2})
+    assert isinstance(config.experiment, OnlineConfig)
+    assert config.experiment.frames == 600_000
+    assert config.experiment.evaluation_interval == 1_000_000
+    assert isinstance(config.experiment.evaluation_interval, int)
+    assert config.experiment.platform is Platform.cpu
+    assert config.experiment.loggers == ("console", "wandb")
+    assert config.experiment.logger_options == {"wandb": {"mode": "offline"}}
+    assert config.experiment.checkpoint_keep == 5
+    assert (config.seeds, config.jit, config.run_dir) == ((0, 1, 2), False, "runs/lr=3, it's here")
+    assert config.hooks.loss == "my_module:my_loss"
+
+
+@pytest.mark.usefixtures("fakes")
+def test_critic_model_follows_model_and_has_its_own_fields() -> None:
+    config = compose(["model=large", "model.layers=[1]"])
+    assert config.critic_model == Choice("large", FakeModel())
+    assert config.model == Choice("large", FakeModel(layers=(1,)))
+
+
+@pytest.mark.usefixtures("fakes")
+def test_last_of_two_overrides_wins_and_a_deleted_one_takes_its_default() -> None:
+    assert compose(["seed=1", "seed=2"]).seed == 2
+    assert compose(["algorithm=alpha", "algorithm=beta"]).algorithm.name == "beta"
+    assert compose(["algorithm.lr=1", "~algorithm.lr"]).algorithm.config.lr == FakeAlgorithm().lr
+
+
+@pytest.mark.usefixtures("fakes")
+def test_round_trip_is_exact() -> None:
+    config = compose(["task=toy/blue", "algorithm.lr=1e-7", "seeds=[3,1]", "task.options={a: [1, x], b: 0.5}"])
+    assert from_dict(to_dict(config)) == config
+    assert from_yaml(to_yaml(config)) == config
+    assert yaml.safe_load(to_yaml(config)) == to_dict(config)
+    assert to_dict(config)["task"]["name"] == "toy/blue"
+
+
+@pytest.mark.usefixtures("fakes")
+@pytest.mark.parametrize(
+    ("experiment", "message"),
+    [
+        ({"frames": 0}, "experiment: frames must be at least 1, not 0"),
+        ({"evaluation_interval": -1}, "experiment: evaluation_interval must be at least 0, not -1"),
+        ({"num_envs": 10, "devices": 4}, "num_envs=10 does not split over devices=4; 8 or 12 would"),
+        ({"num_envs": 2, "devices": 4}, "num_envs=2 does not split over devices=4; 4 would"),
+        ({"loggers": ["wand"]}, "unknown logger 'wand'; there are console, json, mlflow, tensorboard, wandb"),
+        (3, "experiment takes a mapping, not 3"),
+    ],
+)
+def test_impossible_experiments(experiment: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        from_dict({**to_dict(compose([])), "experiment": experiment})
+
+
+def test_the_loggers_that_a_configuration_may_name_are_those_that_there_are() -> None:
+    assert set(LOGGERS) == set(loggers.LOGGERS)
+
+
+@pytest.mark.usefixtures("fakes")
+def test_check_asks_the_algorithm() -> None:
+    config = compose([])
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"minibatch_size": 10**6}, "algorithm: minibatch_size 1000000 is larger than the batch"),
+        ({"sequence_length": 100}, "rollout_length=128 is no multiple of .*=100; 64 or 128 would"),
+        ({"sequence_length": 0}, "sequence_length must be at least 1"),
+        ({"lr": float("nan")}, "algorithm.lr takes a number, not nan"),
+    ]
+    for change, message in cases:
+        algorithm = Choice("alpha", dataclasses.replace(FakeAlgorithm(), **change))
+        with pytest.raises(UsageError, match=message):
+            check(dataclasses.replace(config, algorithm=algorithm))
+
+
+@pytest.mark.usefixtures("fakes")
+def test_a_field_called_name_is_refused() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Clash:
+        name: str = "x"
+
+    registry.register_task("toy/clash", print, config=Clash, description="its field hides the choice")
+    with pytest.raises(UsageError, match="'name' cannot be a field"):
+        compose(["task=toy/clash"])
+
+
+@pytest.mark.usefixtures("fakes")
+def test_devices_divide_the_environments() -> None:
+    config = compose(["experiment.num_envs=12"])
+    found = [with_devices(config, available).experiment.devices for available in (1, 2, 5, 8, 100)]
+    assert found == [1, 2, 4, 6, 12]
+    assert with_devices(compose(["experiment.devices=2"]), 8).experiment.devices == 2
+    assert 1 <= num_cores() <= (os.cpu_count() or 1)
+
+
+@pytest.mark.usefixtures("fakes")
+def test_resume_changes_only_how_long_and_how_it_is_watched() -> None:
+    config = compose(["algorithm.lr=0.5"])
+    longer = resume_config(config, ["experiment.frames=1e7", "experiment.logger_options.wandb.mode=offline"])
+    assert longer.experiment.frames == 10_000_000
+    assert longer.algorithm == config.algorithm
+    for override in ("algorithm.lr=1", "seed=3", "experiment.num_envs=8", "task=toy/blue"):
+        with pytest.raises(UsageError, match="cannot change when a run goes on"):
+            resume_config(config, [override])
+
+
+# --------------------------------------------------------------------------------------------------------- presets
+
+
+@pytest.mark.usefixtures("fakes")
+def test_order_of_configuration(folder: Path) -> None:
+    write(folder, "experiment/first", "algorithm: {lr: 2, epochs: 2, sequence_length: 2, minibatch_size: 2}")
+    write(folder, "experiment/first_alpha", "algorithm: {epochs: 3, sequence_length: 4, minibatch_size: 3}")
+    write(folder, "experiment/second", "base: first\nalgorithm: {sequence_length: 8, minibatch_size: 4}")
+    overrides = ["config_dir=my_conf", "experiment=second", "algorithm.minibatch_size=5"]
+    alpha = FakeAlgorithm(lr=2.0, epochs=3, sequence_length=8, minibatch_size=5)
+    assert compose(overrides).algorithm.config == alpha
+    assert compose([*overrides, "algorithm=beta"]).algorithm.config == dataclasses.replace(alpha, epochs=2)
+
+
+@pytest.mark.usefixtures("fakes")
+def test_a_preset_chooses_unless_the_command_line_does(folder: Path) -> None:
+    write(folder, "experiment/mine", "task: toy/blue\nmodel: {name: large, layers: [7]}\nalgorithm: {lr: 7}")
+    config = compose(["config_dir=my_conf", "experiment=mine"])
+    assert (config.task.name, config.model) == ("toy/blue", Choice("large", FakeModel(layers=(7,))))
+    assert config.algorithm.config.lr == 7.0
+    other = compose(["config_dir=my_conf", "experiment=mine", "model=small"])
+    assert other.model == Choice("small", FakeModel())
+
+
+@pytest.mark.usefixtures("fakes")
+def test_choices_derive_from_files_and_registered_names(folder: Path) -> None:
+    write(folder, "task/my/five", "# five of them\nbase: toy/blue\nn_agents: 5\noptions: {a: 1}")
+    write(folder, "task/my/deep/six", "base: my/five\nn_agents: 6\noptions: {b: 2}")
+    write(folder, "model/wide", "base: large\nlayers: [512]")
+    write(folder, "algorithm/fast", "base: alpha\nlr: 1")
+    write(folder, "experiment/mine", "algorithm: {lr: 3, epochs: 9}\nmodel: {name: wide, activation: tanh}")
+    write(folder, "experiment/mine_fast", "algorithm: {minibatch_size: 16}")
+    config = compose(["config_dir=my_conf", "task=my/deep/six", "algorithm=fast", "experiment=mine"])
+    assert config.task == Choice(
+        "my/deep/six", FakeTask(colour=Colour.blue, n_agents=6, options={"a": 1, "b": 2}), "toy/blue"
+    )
+    assert config.task.registered == "toy/blue"
+    assert config.model == Choice("wide", FakeModel(layers=(512,), activation="tanh"), "large")
+    assert config.critic_model == Choice("wide", FakeModel(layers=(512,)), "large")
+    # The algorithm's own file is stronger than what an experiment says of algorithms at large.
+    assert config.algorithm == Choice("fast", FakeAlgorithm(lr=1.0, epochs=9, minibatch_size=16), "alpha")
+    assert list_presets("task", "my_conf") == {"my/deep/six": "", "my/five": "five of them"}
+
+    (folder / "my_conf").rename(folder / "gone")
+    assert from_yaml(to_yaml(config)) == config
+
+
+@pytest.mark.usefixtures("fakes")
+def test_a_file_may_extend_its_own_name(folder: Path) -> None:
+    write(folder, "task/toy/plain", "base: toy/plain\nn_agents: 9")
+    write(folder, "experiment/debug", "base: debug\nexperiment: {frames: 77}")
+    config = compose(["config_dir=my_conf", "experiment=debug"])
+    assert config.task == Choice("toy/plain", FakeTask(n_agents=9))
+    assert (config.experiment.frames, config.experiment.devices) == (77, 1)
+
+
+@pytest.mark.usefixtures("fakes")
+@pytest.mark.parametrize(
+    ("path", "text", "message"),
+    [
+        ("task/my/x", "n_agents: 5", "x.yaml: a task derives from another; add a line `base: NAME`"),
+        ("task/my/x", "base: toy/plane", "x.yaml: unknown task 'toy/plane'; nearest: toy/plain"),
+        ("task/my/x", "base: my/x", "x.yaml: base 'my/x' leads back to itself"),
+        ("task/my/x", "base: toy/plain\nagents: 3", "x.yaml: unknown field 'task.agents'; nearest: task.n_agents"),
+        ("task/my/x", "base: toy/plain\nn_agents: many", "task.n_agents takes int, not 'many'"),
+        ("task/my/x", "defaults: [toy/plain]", "x.yaml: a preset derives from another by `base: NAME`"),
+        ("task/my/x", "a: [1", "x.yaml:1: "),
+        ("task/my/x", "- a", "x.yaml: a preset is a mapping"),
+        ("experiment/x", "frames: 3", "x.yaml: unknown key 'frames'; nearest: experiment.frames"),
+        ("experiment/x", "experiment: {frame: 3}", "x.yaml: unknown field 'experiment.frame'"),
+        ("experiment/x", "experiment: 3", "x.yaml: experiment takes a mapping, not 3"),
+        ("experiment/x", "algorithm: {rate: 3}", "x.yaml: unknown field 'algorithm.rate'"),
+        ("experiment/x", "algorithm: 3", "x.yaml: algorithm takes a mapping, not 3"),
+        ("experiment/x", "task: toy/plane", "unknown task 'toy/plane'; nearest: toy/plain"),
+    ],
+)
+def test_bad_files_are_named(folder: Path, path: str, text: str, message: str) -> None:
+    write(folder, path, text)
+    choice = "task=my/x" if path.startswith("task") else "experiment=x"
+    with pytest.raises(UsageError) as caught:
+        compose(["config_dir=my_conf", choice])
+    assert message in str(caught.value)
+
+
+@pytest.mark.usefixtures("fakes")
+def test_imports_register_from_the_working_directory(folder: Path) -> None:
+    (folder / "my_toys_for_config.py").write_text(
+        "import dataclasses\n"
+        "import covey.registry\n\n"
+        "@dataclasses.dataclass(frozen=True)\n"
+        "class Fields:\n    width: int = 2\n\n"
+        "covey.registry.register_task('mine/thing', print, config=Fields, description='mine')\n"
+    )
+    config = compose(["imports=my_toys_for_config", "task=mine/thing", "task.width=5"])
+    assert (config.task.config.width, config.imports) == (5, ("my_toys_for_config",))
+    write(folder, "experiment/mine", "imports: [my_toys_for_config]\ntask: mine/thing")
+    config = compose(["config_dir=my_conf", "experiment=mine", "imports=[math]"])
+    assert (config.task.name, config.imports) == ("mine/thing", ("my_toys_for_config", "math"))
+
+
+# ------------------------------------------------------------------------------------- everything that is registered
+
+
+def assert_composes(*overrides: str) -> Config:
+    config = compose(overrides)
+    assert from_yaml(to_yaml(config)) == config
+    return config
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in registry.tasks])
+def test_every_task_composes(name: str) -> None:
+    assert assert_composes(f"task={name}").task.name == name
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in registry.models])
+def test_every_model_composes(name: str) -> None:
+    assert assert_composes(f"model={name}").critic_model.name == name
+
+
+@pytest.mark.parametrize("preset", list_presets())
+@pytest.mark.parametrize("algorithm", [entry.name for entry in registry.algorithms])
+def test_every_preset_composes_with_every_algorithm(algorithm: str, preset: str) -> None:
+    assert assert_composes(f"algorithm={algorithm}", f"experiment={preset}").algorithm.name == algorithm
+
+
+def test_presets_are_described_and_list_no_files_that_complete_another() -> None:
+    presets = list_presets()
+    assert {"benchmarl", "debug", "default", "gpu", "gpu_offline"} <= set(presets)
+    assert "benchmarl_mappo" not in presets
+    assert all(presets.values())
+
+
+def test_benchmarl_preset() -> None:
+    config = compose(["experiment=benchmarl", "algorithm=mappo"])
+    assert isinstance(config.experiment, OnlineConfig)
+    assert config.experiment.frames_per_iteration == 6000
+    assert config.algorithm.config.lr == 5e-5
+    assert config.model.config == config.critic_model.config
+    assert config.model.config.layers == (256, 256)
+    assert compose(["experiment=benchmarl", "model=gru"]).model.name == "gru"
