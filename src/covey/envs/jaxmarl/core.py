@@ -18,7 +18,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any, ClassVar
-from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -34,19 +33,18 @@ AgentName = str | int
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """JaxMARL prints when imported and while traced, and warns that some of its suites have successors.
+    """Silences JaxMARL, which prints and warns when it is imported, made and traced.
 
-    Its MABrax, when imported, leaves `sys.stdout` and `sys.stderr` at the interpreter's originals, hence the patch.
+    Its MABrax, when imported, leaves `sys.stdout` and `sys.stderr` at the interpreter's originals: both are put back.
     """
-    sink = io.StringIO()
-    with (
-        contextlib.redirect_stdout(sink),
-        contextlib.redirect_stderr(sys.stderr),
-        mock.patch.object(sys, "__stdout__", sink),
-        warnings.catch_warnings(),
-    ):
-        warnings.simplefilter("ignore", DeprecationWarning)
-        yield
+    sink, original = io.StringIO(), sys.__stdout__
+    with contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sys.stderr), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        sys.__stdout__ = sink  # type: ignore[misc,assignment]
+        try:
+            yield
+        finally:
+            sys.__stdout__ = original  # type: ignore[misc]
 
 
 def import_suite(module: str) -> ModuleType:
@@ -82,7 +80,8 @@ class SuiteEnv:
         )
 
     def reset(self, key: Key) -> tuple[PyTree, TimeStep]:
-        observations, state = self.suite.reset(key)
+        with quiet():
+            observations, state = self.suite.reset(key)
         return state, first_step(
             self.stack_observations(observations),
             action_masks=self.action_masks(state),
@@ -91,7 +90,8 @@ class SuiteEnv:
         )
 
     def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
-        observations, after, rewards, dones, info = self.suite.step_env(key, state, self.unstack_actions(action))
+        with quiet():
+            observations, after, rewards, dones, info = self.suite.step_env(key, state, self.unstack_actions(action))
         return after, next_step(
             self.stack_observations(observations),
             self.stack_rewards(rewards, info),

@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
-from covey.envs.base import Actions, TaskConfig
+from covey.envs.base import TaskConfig
 from covey.envs.jaxmarl.core import NEVER, SuiteEnv, import_suite, quiet
 from covey.envs.jaxmarl.mpe import ActionKind
-from covey.types import Array, Key, MetricSpec, PyTree, TimeStep
+from covey.types import Array, MetricSpec, PyTree
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,10 +48,6 @@ class JaxNavEnv(SuiteEnv):
         "goal_rate": MetricSpec(reduction="last"),
         "crash_rate": MetricSpec(reduction="last", higher_is_better=False),
     }
-
-    def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
-        with quiet():  # it prints while it is traced
-            return super().step(state, action, key)
 
     def global_state(self, observations: Any, state: PyTree) -> Array:
         """The suite's own also appends every observation."""

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jumanji.environments.routing.cleaner.constants import DIRTY, WALL
 from jumanji.environments.routing.cleaner.env import Cleaner as JumanjiCleaner
 from jumanji.environments.routing.cleaner.generator import RandomGenerator
@@ -41,6 +42,8 @@ class Cleaner(JumanjiEnv):
         )
         self._kind = config.observation
         self._fov = config.fov
+        self._itself = np.zeros((2 * config.fov + 1, 2 * config.fov + 1), np.int32)
+        self._itself[config.fov, config.fov] = NUM_TILES
         self._scale = 1.0 / (config.grid_size - 1)
         super().__init__(
             env,
@@ -53,17 +56,16 @@ class Cleaner(JumanjiEnv):
     def observe(self, state: PyTree, observation: Any) -> Array:
         positions = state.agents_locations
         rows, columns = positions.T
-        agents = jnp.zeros_like(state.grid).at[rows, columns].add(1)
+        # One layer and one scatter for both: a cell's tile, and how many agents stand on it.
+        cells = state.grid.astype(jnp.int32).at[rows, columns].add(NUM_TILES)
         if self._kind is ObservationKind.grid:
             one = jnp.arange(rows.size)
             itself = jnp.zeros((rows.size, *state.grid.shape), bool).at[one, rows, columns].set(True)
-            shared = [state.grid == DIRTY, state.grid == WALL, agents > 0]
+            shared = [state.grid == DIRTY, state.grid == WALL, cells >= NUM_TILES]
             return jnp.stack([*(jnp.broadcast_to(layer, itself.shape) for layer in shared), itself], axis=-1)
-        # One gather for both layers: a cell's tile, and how many agents stand on it.
-        cells = windows(state.grid + NUM_TILES * agents, positions, self._fov, WALL)
-        tiles, others = cells % NUM_TILES, cells // NUM_TILES
-        others = others.at[:, self._fov, self._fov].add(-1)
-        return flatten([tiles == DIRTY, tiles == WALL, others > 0], positions * self._scale)
+        seen = windows(cells, positions, self._fov, WALL) - self._itself
+        tiles = seen % NUM_TILES
+        return flatten([tiles == DIRTY, tiles == WALL, seen >= NUM_TILES], positions * self._scale)
 
     def global_state(self, state: PyTree) -> Array:
         """Which tiles are dirty, which are walls, then each agent's position."""
