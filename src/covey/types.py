@@ -8,6 +8,7 @@ imports nothing of covey.
 from __future__ import annotations
 
 import dataclasses
+import typing
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ PyTree = Any
 _T = TypeVar("_T")
 
 
+@typing.dataclass_transform(frozen_default=True, kw_only_default=True)
 def pytree(cls: type[_T]) -> type[_T]:
     """A frozen, keyword-only dataclass whose fields are pytree children."""
     return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True, kw_only=True)(cls))

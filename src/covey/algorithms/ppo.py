@@ -98,8 +98,8 @@ class PpoConfig:
         for name in ("gamma", "gae_lambda"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be between 0 and 1, not {getattr(self, name)}")
-        for name in ("epochs", "num_minibatches"):
-            if getattr(self, name) < 1:
+        for name in ("epochs", "num_minibatches", "minibatch_size", "sequence_length"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
 
     def check(self, experiment: Any) -> None:

@@ -48,7 +48,8 @@ class TaskConfig:
     """Fields of every task. A suite's own dataclass inherits from this one and states its defaults."""
 
     reward: Reward = Reward.individual
-    time_limit: int = 100  # steps; reaching it truncates, so values bootstrap through it
+    time_limit: int = 100  # steps
+    time_limit_terminates: bool = False  # the limit is a truncation, through which values bootstrap; true: an ending
 
     def __post_init__(self) -> None:
         if self.time_limit < 1:
@@ -65,7 +66,9 @@ def make_env_from_config(name: str, config: TaskConfig) -> Env:
     """The registered environment under the wrappers that every task gets: shared reward and time limit."""
     from covey.envs.wrappers import ShareReward, TimeLimit
 
-    env: Env = TimeLimit(registry.tasks[name].make_function()(config), config.time_limit)
+    env: Env = TimeLimit(
+        registry.tasks[name].make_function()(config), config.time_limit, terminates=config.time_limit_terminates
+    )
     if config.reward is not Reward.individual:
         env = ShareReward(env, config.reward)
     return env

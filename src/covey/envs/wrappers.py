@@ -42,11 +42,13 @@ def map_groups(timestep: TimeStep, change: Callable[[GroupStep], GroupStep]) -> 
 
 
 class TimeLimit(Wrapper):
-    """Cuts an episode after `limit` steps. A cut is a truncation: nobody terminates by it."""
+    """Cuts an episode after `limit` steps. A cut is a truncation, by which nobody terminates, unless it is said to be
+    an ending (as BenchMARL has it)."""
 
-    def __init__(self, env: Env, limit: int):
+    def __init__(self, env: Env, limit: int, *, terminates: bool = False):
         super().__init__(env)
         self.limit = limit
+        self.terminates = terminates
 
     @property
     def spec(self) -> EnvSpec:
@@ -60,7 +62,11 @@ class TimeLimit(Wrapper):
         inner, elapsed = state
         inner, timestep = self.env.step(inner, action, key)
         cut = (elapsed + 1 >= self.limit) & ~timestep.last
-        timestep = dataclasses.replace(timestep, truncated=timestep.truncated | cut, last=timestep.last | cut)
+        if self.terminates:
+            ended = map_groups(timestep, lambda group: dataclasses.replace(group, terminated=group.terminated | cut))
+            timestep = dataclasses.replace(ended, last=timestep.last | cut)
+        else:
+            timestep = dataclasses.replace(timestep, truncated=timestep.truncated | cut, last=timestep.last | cut)
         return (inner, elapsed + 1), timestep
 
     def render(self, states: Sequence[PyTree]) -> list[np.ndarray]:

@@ -43,12 +43,20 @@ def activate(activation: Activation, x: Array) -> Array:
     return getattr(jax.nn, activation.value)(x)
 
 
+class Linear(nnx.Linear):
+    """Multiplies matrices, whatever the number of leading axes: with more than one, the gradient of a plain product
+    transposes its inputs in memory, which costs a CPU as much as the product itself."""
+
+    def __call__(self, x: Array) -> Array:  # type: ignore[override]
+        return super().__call__(x.reshape(-1, x.shape[-1])).reshape(*x.shape[:-1], -1)
+
+
 def make_linear(
     inputs: int, outputs: int, initialiser: Initialiser, rngs: nnx.Rngs, *, gain: float = math.sqrt(2.0)
-) -> nnx.Linear:
+) -> Linear:
     """A dense layer; `gain` scales the orthogonal initialiser and is ignored by the others."""
     kernel_init, bias_init = _initialisers(initialiser, inputs, gain)
-    return nnx.Linear(inputs, outputs, kernel_init=kernel_init, bias_init=bias_init, rngs=rngs)
+    return Linear(inputs, outputs, kernel_init=kernel_init, bias_init=bias_init, rngs=rngs)
 
 
 def _initialisers(initialiser: Initialiser, fan_in: int, gain: float) -> tuple[Callable[..., Any], Callable[..., Any]]:

@@ -39,12 +39,13 @@ class ModelWithHead(nnx.Module):
         x = x.astype(jnp.float32)
         if hasattr(self.model, "initial_carry"):
             features, carry = self.model(x, carry, reset)
-        else:
-            features = self.model(x)
+        else:  # without memory, all that leads is one batch axis
+            features = self.model(x.reshape(-1, *x.shape[reset.ndim :]))
+            features = features.reshape(*reset.shape, *features.shape[1:])
         if features.shape[:-1] != reset.shape:
             raise UsageError(
                 f"model {type(self.model).__name__} gave features {features.shape} for inputs {x.shape}; "
-                f"it must keep the leading axes {reset.shape} and return one vector for each"
+                f"it must return one vector for each of {reset.shape}"
             )
         return self.head(features), carry
 

@@ -114,8 +114,12 @@ class JumanjiEnv:
         with _offscreen():
             return [self._picture(state) for state in states]
 
+    def draw(self, state: PyTree) -> None:
+        """Draws a state, as NumPy arrays, on the current figure."""
+        self._env.render(state)
+
     def _picture(self, state: PyTree) -> np.ndarray:
-        self._env.render(jax.tree.map(_to_host, state))
+        self.draw(jax.tree.map(_to_host, state))
         figure = plt.gcf()
         figure.canvas.draw()
         picture = np.asarray(figure.canvas.buffer_rgba())[..., :3].copy()

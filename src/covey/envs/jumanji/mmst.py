@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import matplotlib.pyplot as plt
 from jumanji.environments.routing.mmst.constants import EMPTY_NODE, UTILITY_NODE
 from jumanji.environments.routing.mmst.env import MMST
 from jumanji.environments.routing.mmst.generator import SplitRandomGenerator
@@ -85,6 +86,10 @@ class Mmst(JumanjiEnv):
 
     def finished(self, state: PyTree) -> Array | None:
         return state.finished_agents if self._individual else None
+
+    def draw(self, state: PyTree) -> None:
+        super().draw(state)
+        plt.gca().set(xlim=(0, 1), ylim=(0, 1))  # Jumanji leaves the scale to autoscaling, which misses its artists
 
     def measure(self, state: PyTree, timestep: Any) -> dict[str, Array]:
         return {"connected": timestep.extras["ratio_connections"]}

@@ -1,0 +1,165 @@
+"""What the suite shares: two one-threaded CPU devices, a compilation cache, and small teams trained once.
+
+The settings are made before anything imports JAX. `JAX_COMPILATION_CACHE_DIR` says where compiled programs are kept
+(default: `.cache/jax` in the repository), so that a second run of the suite is much faster; subprocesses inherit it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ONE_THREAD = "--xla_cpu_multi_thread_eigen=false"
+if ONE_THREAD not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_THREAD}".strip()
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "jax"))
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import jax
+import numpy as np
+import pytest
+
+jax.config.update("jax_num_cpu_devices", 2)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+
+TINY = {
+    "mlp": ("model.layers=[32]",),
+    "gru": ("model.layers=[16]", "model.hidden_size=16", "model.layers_after=[]"),
+    "lstm": ("model.layers=[16]", "model.hidden_size=16", "model.layers_after=[]"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Team:
+    """A small team and what its training left; the rest is played on demand."""
+
+    env: Any
+    algorithm: Any
+    loop: Any
+    state: Any  # the train state at the end
+    metrics: dict[str, np.ndarray]  # [iterations]
+
+    @property
+    def learner(self) -> Any:
+        return self.state.learner
+
+    def transitions(self, *, num_envs: int = 8, num_steps: int = 12, seed: int = 3) -> dict[str, Any]:
+        """Fresh transitions `[T, B, …]` by group, acted by the team as it is now."""
+        from covey.envs.batch import BatchedEnv
+        from covey.loops.rollout import init_actor, unroll
+
+        batched = BatchedEnv(env=self.env, num_envs=num_envs)
+
+        @jax.jit
+        def play(learner: Any, key: Any) -> Any:
+            actor = init_actor(batched, self.algorithm, key)
+            return unroll(batched, self.algorithm, learner, actor, key, num_steps)[1]
+
+        return jax.device_get(play(self.learner, jax.random.key(seed)))
+
+    def values(self, group: str = "agents", **options: Any) -> tuple[np.ndarray, np.ndarray]:
+        """What the agents of a group see first in an observation, and what the critic says it is worth `[T, B, A]`."""
+        played = self.transitions(**options)[group]
+        return played.observation[..., 0], played.extras["value"]
+
+    def returns(self, *, num_episodes: int = 512, deterministic: bool = True) -> dict[str, float]:
+        """Mean over episodes of each group's return."""
+        from covey.loops.evaluate import play_episodes
+
+        @jax.jit
+        def play(learner: Any, key: Any) -> Any:
+            return play_episodes(
+                self.env, self.algorithm, learner, key, num_episodes=num_episodes, deterministic=deterministic
+            )
+
+        episodes = play(self.learner, jax.random.key(17))
+        return {group: float(value.mean()) for group, value in episodes.returns.items()}
+
+
+def make_team(
+    task: str,
+    *overrides: str,
+    algorithm: str = "ippo",
+    model: str = "mlp",
+    iterations: int = 50,
+    num_envs: int = 32,
+    rollout_length: int = 8,
+    num_devices: int = 1,
+    hooks: Any = None,
+    env: Any = None,
+) -> Team:
+    """Trains for some iterations (none: only initialised). `overrides` are as on the command line."""
+    from covey.algorithms.base import Context, Hooks
+    from covey.algorithms.base import make_team as join_groups
+    from covey.experiment.build import build_env
+    from covey.experiment.compose import compose
+    from covey.loops.online import DEVICE_AXIS, make_online_loop
+    from covey.networks.network import Model
+
+    tiny = (*TINY[model], "algorithm.lr=3e-3", "algorithm.num_minibatches=2", "algorithm.lr_schedule=constant")
+    config = compose([f"task={task}", f"algorithm={algorithm}", f"model={model}", *tiny, *overrides])
+    env = build_env(config) if env is None else env
+    hooks = hooks or Hooks()
+    context = Context(
+        model=Model(config.model.registered, config.model.config),
+        critic_model=Model(config.critic_model.registered, config.critic_model.config),
+        hooks=hooks,
+        device_axis=DEVICE_AXIS if num_devices > 1 else None,
+    )
+    from covey import registry
+
+    make = registry.algorithms[algorithm].make_function()
+    groups = {group: make(config.algorithm.config, env.spec, group, context) for group in env.spec.groups}
+    team_algorithm = join_groups(groups, hooks)
+    loop = make_online_loop(
+        env,
+        team_algorithm,
+        num_envs=num_envs,
+        rollout_length=rollout_length,
+        schedule_frames=max(1, iterations) * num_envs * rollout_length,
+        hooks=hooks,
+        devices=jax.devices()[:num_devices],
+        max_iterations=max(1, iterations),
+    )
+    state, metrics = loop.init(jax.random.key(0)), {}
+    if iterations:
+        state, metrics = loop.run_chunk(state, iterations)
+    return Team(env=env, algorithm=team_algorithm, loop=loop, state=state, metrics=jax.device_get(metrics))
+
+
+@pytest.fixture(scope="session")
+def trained() -> Callable[..., Team]:
+    """`make_team`, each distinct team trained once per process."""
+    return functools.cache(make_team)
+
+
+@pytest.fixture(scope="session")
+def fresh() -> Callable[..., Team]:
+    """`make_team` where teams take arguments that cannot be remembered, such as hooks."""
+    return make_team
+
+
+def assert_same_bits(one: Any, other: Any) -> None:
+    """Every leaf of two trees is equal to the bit, NaN included."""
+    leaves, structure = jax.tree.flatten(jax.device_get(jax.tree.map(_key_data, one)))
+    others, other_structure = jax.tree.flatten(jax.device_get(jax.tree.map(_key_data, other)))
+    assert structure == other_structure
+    for a, b in zip(leaves, others, strict=True):
+        a, b = np.asarray(a), np.asarray(b)
+        assert a.dtype == b.dtype and a.shape == b.shape
+        assert a.tobytes() == b.tobytes()
+
+
+def _key_data(leaf: Any) -> Any:
+    is_key = hasattr(leaf, "dtype") and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jax.random.key_data(leaf) if is_key else leaf
+
+
+@pytest.fixture(scope="session")
+def same_bits() -> Callable[[Any, Any], None]:
+    return assert_same_bits

@@ -1,0 +1,216 @@
+"""Networks: who depends on whose parameters, that all of them learn, and which shapes fit."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from covey import registry
+from covey.errors import UsageError
+from covey.networks.layers import Initialiser, Norm
+from covey.networks.models import CnnConfig, MlpConfig, RecurrentConfig
+from covey.networks.network import Model, make_network
+
+STEPS, ENVS, AGENTS, OUTPUTS = 3, 2, 4, 5
+CONFIGS = {
+    "mlp": MlpConfig(layers=(8, 8)),
+    "cnn": CnnConfig(channels=(3, 4), kernels=(3, 3), strides=(1, 2), layers=(8,)),
+    "gru": RecurrentConfig(layers=(8,), hidden_size=6, layers_after=(8,)),
+    "lstm": RecurrentConfig(layers=(8,), hidden_size=6, layers_after=(8,)),
+}
+SHAPES = {"mlp": (3,), "cnn": (5, 5, 2), "gru": (3,), "lstm": (3,)}
+SHARING = [(False, True), (False, False), (True, True), (True, False)]  # centralised, share_parameters
+
+
+def make(name, *, config=None, input_shape=None, centralised=False, share_parameters=True):
+    input_shape = SHAPES[name] if input_shape is None else input_shape
+    network = make_network(
+        Model(name, config or CONFIGS[name]),
+        input_shape=input_shape,
+        num_outputs=OUTPUTS,
+        num_agents=AGENTS,
+        head_gain=1.0,
+        centralised=centralised,
+        share_parameters=share_parameters,
+    )
+    leading = (STEPS, ENVS) if centralised else (STEPS, ENVS, AGENTS)
+    inputs = jax.random.normal(jax.random.key(1), (*leading, *input_shape))
+    return network, network.init(jax.random.key(0)), inputs
+
+
+def run(network, params, inputs, reset=None):
+    reset = jnp.zeros((STEPS, ENVS), bool) if reset is None else reset
+    return network.apply(params, inputs, network.initial_carry(ENVS), reset)
+
+
+def test_every_built_in_model_is_covered():
+    assert {entry.name for entry in registry.models} >= set(CONFIGS)
+    assert all(str(entry.make).startswith("covey.") <= (entry.name in CONFIGS) for entry in registry.models)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize(("centralised", "share_parameters"), SHARING)
+def test_shapes_and_gradients(name, centralised, share_parameters):
+    """Every array of parameters, of every agent, gets a gradient: a layer that never learns fails here."""
+    network, params, inputs = make(name, centralised=centralised, share_parameters=share_parameters)
+    assert network.recurrent == (name in ("gru", "lstm"))
+
+    def objective(params):
+        outputs, _ = run(network, params, inputs)
+        return jnp.sum(jnp.square(outputs - 1.0)), outputs
+
+    gradients, outputs = jax.jit(jax.grad(objective, has_aux=True))(params)
+    one_for_all = centralised and share_parameters
+    assert outputs.shape == ((STEPS, ENVS, OUTPUTS) if one_for_all else (STEPS, ENVS, AGENTS, OUTPUTS))
+    assert type(params) is dict
+    for path, gradient in jax.tree_util.tree_leaves_with_path(gradients):
+        per_agent = gradient[None] if share_parameters else gradient
+        assert len(per_agent) == (1 if share_parameters else AGENTS)
+        for own in per_agent:
+            assert np.any(own != 0), jax.tree_util.keystr(path)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_per_agent_parameters_differ_and_keep_to_their_agent(name):
+    network, params, inputs = make(name, share_parameters=False)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        if "kernel" in jax.tree_util.keystr(path):
+            for agent in range(1, AGENTS):
+                assert not np.allclose(leaf[0], leaf[agent]), jax.tree_util.keystr(path)
+    before, _ = run(network, params, inputs)
+    changed = jax.tree.map(lambda leaf: leaf.at[1].multiply(1.5).at[1].add(0.1), params)
+    after, _ = run(network, changed, inputs)
+    others = np.array([0, 2, 3])
+    np.testing.assert_array_equal(before[:, :, others], after[:, :, others])
+    assert not np.any(np.all(np.isclose(before[:, :, 1], after[:, :, 1]), axis=-1))
+
+
+@pytest.mark.parametrize("share_parameters", [True, False])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_an_agents_output_depends_on_its_own_input_only(name, share_parameters):
+    network, params, inputs = make(name, share_parameters=share_parameters)
+    before, _ = run(network, params, inputs)
+    after, _ = run(network, params, inputs.at[:, :, 2].add(1.0))
+    others = np.array([0, 1, 3])
+    np.testing.assert_allclose(before[:, :, others], after[:, :, others], atol=1e-6)
+    assert not np.allclose(before[:, :, 2], after[:, :, 2])
+
+
+def test_shared_parameters_treat_agents_alike():
+    network, params, inputs = make("mlp")
+    outputs, _ = run(network, params, jnp.broadcast_to(inputs[:, :, :1], inputs.shape))
+    np.testing.assert_allclose(outputs, jnp.broadcast_to(outputs[:, :, :1], outputs.shape), atol=1e-6)
+
+
+def test_per_agent_network_equals_each_agents_own():
+    network, params, inputs = make("gru", share_parameters=False)
+    together, _ = run(network, params, inputs)
+    alone, _, _ = make("gru")
+    for agent in range(AGENTS):
+        own = jax.tree.map(lambda leaf, agent=agent: leaf[agent], params)
+        outputs, _ = run(alone, own, inputs)
+        np.testing.assert_allclose(outputs[:, :, agent], together[:, :, agent], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["gru", "lstm"])
+@pytest.mark.parametrize(("centralised", "share_parameters"), SHARING)
+def test_reset_in_the_middle_equals_two_unrolls(name, centralised, share_parameters):
+    network, params, inputs = make(name, centralised=centralised, share_parameters=share_parameters)
+    inputs = jnp.concatenate([inputs, inputs + 0.5])
+    reset = jnp.zeros((2 * STEPS, ENVS), bool).at[STEPS].set(True)
+    whole, end = run(network, params, inputs, reset)
+    first, _ = run(network, params, inputs[:STEPS])
+    second, second_end = run(network, params, inputs[STEPS:])
+    np.testing.assert_allclose(whole, jnp.concatenate([first, second]), atol=1e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), end, second_end)
+    one_by_one, carry = [], network.initial_carry(ENVS)
+    for t in range(2 * STEPS):
+        outputs, carry = network.apply(params, inputs[t : t + 1], carry, reset[t : t + 1])
+        one_by_one.append(outputs)
+    np.testing.assert_allclose(whole, jnp.concatenate(one_by_one), atol=1e-5)
+
+
+def test_feed_forward_networks_have_no_carry():
+    network, params, inputs = make("mlp")
+    assert network.initial_carry(7) == ()
+    outputs, carry = run(network, params, inputs)
+    assert carry == ()
+    shuffled, _ = run(network, params, inputs[::-1])
+    np.testing.assert_allclose(outputs, shuffled[::-1], atol=1e-6)
+
+
+# ------------------------------------------------------------------------------------------------- observations [N, F]
+
+
+def test_flattened_rows_see_their_order_and_averaged_rows_do_not():
+    for flatten in (True, False):
+        network, params, inputs = make("mlp", config=MlpConfig(layers=(8,), flatten=flatten), input_shape=(4, 3))
+        outputs, _ = run(network, params, inputs)
+        assert outputs.shape == (STEPS, ENVS, AGENTS, OUTPUTS)
+        turned, _ = run(network, params, inputs[..., ::-1, :])
+        assert np.allclose(outputs, turned, atol=1e-5) != flatten
+        size = params["model"]["mlp"]["layers"][0]["kernel"].shape
+        assert size == ((12, 8) if flatten else (3, 8))
+
+
+def test_recurrent_models_flatten_rows():
+    network, params, inputs = make("gru", input_shape=(4, 3))
+    assert run(network, params, inputs)[0].shape == (STEPS, ENVS, AGENTS, OUTPUTS)
+
+
+def test_cnn_sees_images_only():
+    with pytest.raises(UsageError, match=r"needs observations \[H, W, C\].*model=mlp"):
+        make("cnn", input_shape=(3,))
+    with pytest.raises(ValueError, match="one entry per convolution"):
+        CnnConfig(channels=(4,), kernels=(3, 3), strides=(1,))
+
+
+def test_integer_observations():
+    network, params, _ = make("mlp")
+    inputs = jnp.arange(STEPS * ENVS * AGENTS * 3, dtype=jnp.int32).reshape(STEPS, ENVS, AGENTS, 3)
+    outputs, _ = run(network, params, inputs)
+    np.testing.assert_array_equal(outputs, run(network, params, inputs.astype(jnp.float32))[0])
+
+
+def test_head_gain_scales_the_outputs():
+    small = make_network(
+        Model("mlp", CONFIGS["mlp"]), input_shape=(3,), num_outputs=2, num_agents=1, head_gain=0.01
+    ).init(jax.random.key(0))
+    kernel = np.asarray(small["head"]["kernel"])
+    np.testing.assert_allclose(kernel.T @ kernel, 1e-4 * np.eye(2), atol=1e-8)
+    uniform = dataclasses.replace(CONFIGS["mlp"], initialiser=Initialiser.uniform)
+    head = make_network(Model("mlp", uniform), input_shape=(3,), num_outputs=2, num_agents=1, head_gain=0.01).init(
+        jax.random.key(0)
+    )["head"]["kernel"]
+    assert np.abs(head).max() > 0.1
+
+
+def test_layer_norm_has_parameters_that_learn():
+    network, params, inputs = make("mlp", config=MlpConfig(layers=(8,), norm=Norm.layer))
+    gradients = jax.grad(lambda params: jnp.sum(jnp.square(run(network, params, inputs)[0] - 1.0)))(params)
+    assert np.any(gradients["model"]["mlp"]["norms"][0]["scale"] != 0)
+
+
+class Transposed(nnx.Module):
+    """A user's model that mixes up its axes."""
+
+    def __init__(self, config, input_shape, rngs):
+        self.num_features = AGENTS
+
+    def __call__(self, x):
+        return jnp.moveaxis(x, 2, -1)[..., 0, :]
+
+
+def test_a_model_that_loses_axes_is_named():
+    registry.register_model("transposed", Transposed, config=MlpConfig, description="test")
+    try:
+        network, params, inputs = make("transposed", config=MlpConfig(), input_shape=(3,))
+        with pytest.raises(UsageError, match="Transposed"):
+            run(network, params, inputs)
+    finally:
+        registry.models._entries.pop("transposed")
