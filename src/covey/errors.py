@@ -14,6 +14,13 @@ class UsageError(CoveyError):
     """Bad input; nothing was started (exit code 2)."""
 
 
+class MissingExtra(UsageError):
+    """Something asked for needs a package that is not installed."""
+
+    def __init__(self, what: str, extra: str):
+        super().__init__(f"{what} needs the extra: pip install 'covey[{extra}]'")
+
+
 class Interrupted(CoveyError):
     """A signal stopped the run after it was saved (exit code 128 + signal)."""
 

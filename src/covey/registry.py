@@ -41,7 +41,7 @@ class Entry:
         config = import_attribute(self.config) if isinstance(self.config, str) else self.config
         if isinstance(config, type):
             config = config()
-        return dataclasses.replace(config, **self.fields)
+        return build_config(config, self.fields, self.name)
 
 
 class Registry:
@@ -110,7 +110,7 @@ def register_algorithm(
     algorithms.register(name, make, config=config, description=description, loop=loop)
 
 
-def build_config(config: Any, values: dict[str, Any], where: str) -> Any:
+def build_config(config: Any, values: Mapping[str, Any], where: str) -> Any:
     """`config` with `values` put in, each checked against its field's type; bad ones raise UsageError in one line.
 
     Enums take their names, tuples take lists, floats take whole numbers. Nested dataclasses take mappings.

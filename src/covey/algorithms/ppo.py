@@ -42,6 +42,7 @@ from covey.ops.losses import (
 from covey.ops.normalisation import Moments, batch_moments, init_moments, merge_moments, normalise, scale_up
 from covey.ops.returns import gae
 from covey.ops.schedules import Schedule, factor
+from covey.ops.shuffle import random_order
 from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep, Transition, pytree
 
 
@@ -346,7 +347,7 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
 
         def epoch(state: PpoState, key_epoch: Key) -> tuple[PpoState, dict]:
             key_order, key_loss = jax.random.split(key_epoch)
-            order = jax.random.permutation(key_order, num_sequences).reshape(num_minibatches, -1)
+            order = random_order(key_order, num_sequences).reshape(num_minibatches, -1)
 
             def minibatch(state: PpoState, inputs: tuple[Array, Key]) -> tuple[PpoState, dict]:
                 indices, key_minibatch = inputs

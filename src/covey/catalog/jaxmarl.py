@@ -30,7 +30,8 @@ def register_facmac() -> None:
     register_task(
         "mpe/simple_facmac",
         f"{MODULE}.mpe:make_facmac",
-        config=f"{MODULE}.mpe:FacmacSumConfig",
+        config=f"{MODULE}.mpe:FacmacConfig",
+        fields={"score_function": "sum"},
         description="MPE: 3 predators that see little hunt a scripted prey that minds them all",
     )
     sizes = {"3a": (3, 1, 2), "6a": (6, 2, 4), "9a": (9, 3, 6)}

@@ -8,7 +8,7 @@ from typing import Any
 
 from covey.envs.base import TaskConfig
 from covey.envs.jaxmarl.core import SuiteEnv, import_suite, quiet
-from covey.errors import UsageError
+from covey.errors import MissingExtra
 from covey.types import PyTree
 
 
@@ -23,7 +23,7 @@ class MabraxConfig(TaskConfig):
 
 def make_mabrax(config: MabraxConfig) -> SuiteEnv:
     if importlib.util.find_spec("brax") is None:
-        raise UsageError(f"task 'mabrax/{config.robot}' needs the extra: pip install 'covey[mabrax]'")
+        raise MissingExtra(f"task 'mabrax/{config.robot}'", "mabrax")
     with quiet():
         # No episode length and no auto-reset: Brax then ends an episode only where the robot falls. Observations and
         # actions of unequal size are padded to the largest, as in JaxMARL's own baselines.

@@ -100,11 +100,6 @@ class FacmacConfig(TaskConfig):
     score_function: ScoreFunction = ScoreFunction.min
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class FacmacSumConfig(FacmacConfig):
-    score_function: ScoreFunction = ScoreFunction.sum
-
-
 def check_local_ratio(local_ratio: float) -> None:
     if not 0 <= local_ratio <= 1:
         raise ValueError(f"local_ratio must be between 0 and 1, not {local_ratio}")

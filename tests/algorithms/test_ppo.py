@@ -1,0 +1,470 @@
+"""PPO on the probes, each with its number; and that sequences, carries, critics, hooks and switches do what they say."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from covey.algorithms.base import Hooks
+from covey.algorithms.ppo import IPPO, MAPPO, AdvantageNormalisation, CriticSees, _cut, _next_values, _take
+from covey.envs.base import first_step, next_step
+from covey.envs.probes import GROUP, CopyAction, ProbeConfig
+from covey.envs.wrappers import AgentIds, TimeLimit
+from covey.types import Transition
+
+GAMMA = 0.9
+DISCOUNT = f"algorithm.gamma={GAMMA}"
+NO_IDS = "algorithm.agent_ids=false"
+ALGORITHMS = ["ippo", "mappo"]
+CASES = [("ippo", "mlp"), ("mappo", "mlp"), ("ippo", "gru")]
+cases = pytest.mark.parametrize(("algorithm", "model"), CASES, ids=[" ".join(case) for case in CASES])
+
+
+# --------------------------------------------------------------------------------------------------- values by probe
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_constant_reward_is_worth_one(trained, algorithm):
+    _, values = trained("probe/constant", DISCOUNT, algorithm=algorithm, iterations=30).values()
+    np.testing.assert_allclose(values, 1.0, atol=0.02)
+
+
+@cases
+def test_an_observed_reward_is_worth_what_is_seen(trained, algorithm, model):
+    team = trained("probe/observed", DISCOUNT, algorithm=algorithm, model=model, iterations=80)
+    seen, values = team.values()
+    assert set(np.unique(seen)) == {-1.0, 1.0}
+    np.testing.assert_allclose(values, seen, atol=0.1)
+
+
+@cases
+def test_a_delayed_reward_is_discounted(trained, algorithm, model):
+    seen, values = trained("probe/delayed", DISCOUNT, algorithm=algorithm, model=model, iterations=80).values()
+    np.testing.assert_allclose(values[seen == 0], GAMMA, atol=0.03)
+    np.testing.assert_allclose(values[seen == 1], 1.0, atol=0.03)
+
+
+@pytest.mark.parametrize("normalised", ["true", "false"], ids=["normalised values", "plain values"])
+@cases
+def test_a_time_limit_is_no_end(trained, algorithm, model, normalised):
+    """Worth 1 / (1 − γ), within 2%. Taking the cut for a termination would give at most 4.1 with five steps left."""
+    team = trained(
+        "probe/truncation",
+        f"algorithm.gamma={0.8}",
+        "task.time_limit=5",
+        f"algorithm.value_normalisation={normalised}",
+        "algorithm.value_coef=1.0",
+        algorithm=algorithm,
+        model=model,
+        iterations=150,
+    )
+    _, values = team.values()
+    assert values.mean() == pytest.approx(1 / (1 - 0.8), rel=0.02)
+    np.testing.assert_allclose(values, 1 / (1 - 0.8), rtol=0.05)
+
+
+@cases
+def test_the_dead_leave_no_trace(trained, algorithm, model):
+    """Agents are worth their own steps left; the 100s that a dead agent is offered reach neither value nor policy."""
+    team = trained("probe/death", DISCOUNT, algorithm=algorithm, model=model, iterations=150)
+    played = team.transitions(num_steps=4)[GROUP]
+    values, alive = played.extras["value"], played.alive
+    np.testing.assert_array_equal(alive[:, 0], [[True, True], [True, True], [False, True], [False, True]])
+    assert played.reward[~alive].min() == 100.0
+    worth = np.cumsum(GAMMA ** np.arange(4))  # of 1, 2, 3, 4 steps left
+    np.testing.assert_allclose(values[:2, :, 0], np.tile(worth[[1, 0]][:, None], (1, 8)), rtol=0.06)
+    np.testing.assert_allclose(values[:, :, 1], np.tile(worth[::-1][:, None], (1, 8)), rtol=0.06)
+    assert np.abs(team.metrics[f"{GROUP}/value_loss"]).max() < 50
+
+
+# -------------------------------------------------------------------------------------------------- returns by probe
+
+
+@cases
+def test_copy(trained, algorithm, model):
+    team = trained("probe/copy", algorithm=algorithm, model=model, iterations=60)
+    assert team.returns()[GROUP] >= 0.95
+    assert team.returns(deterministic=False)[GROUP] >= 0.9
+
+
+@cases
+def test_masked_actions_are_never_taken(trained, algorithm, model):
+    """In training neither: an episode is one step, so a single illegal action would show in a mean above 1."""
+    team = trained("probe/masked", algorithm=algorithm, model=model, iterations=60)
+    assert team.returns()[GROUP] == 1.0
+    assert 0.9 <= team.returns(deterministic=False)[GROUP] <= 1.0
+    assert team.metrics["collection/mean_return"].max() <= 1.0
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_many_choices(trained, algorithm):
+    assert trained("probe/choices", algorithm=algorithm, iterations=120).returns()[GROUP] >= 0.95
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_continuous_target(trained, algorithm):
+    team = trained("probe/target", "algorithm.entropy_coef=0.0", algorithm=algorithm, iterations=150)
+    assert team.returns()[GROUP] >= 0.9
+
+
+@pytest.mark.parametrize("flatten", ["true", "false"])
+def test_observations_of_rows(trained, flatten):
+    """Averaging rows keeps which number is marked: the product is formed within a row."""
+    team = trained("probe/rows", f"model.flatten={flatten}", "algorithm.lr=1e-2", NO_IDS, iterations=200)
+    assert team.returns()[GROUP] >= 0.95
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_memory_needs_memory(trained, algorithm):
+    overrides = ("algorithm.lr=1e-2", "algorithm.gamma=0.99")
+    options = {"algorithm": algorithm, "rollout_length": 10, "num_envs": 64}
+    with_memory = trained("probe/memory", *overrides, "algorithm.sequence_length=5", model="gru", iterations=150, **options)
+    assert with_memory.returns(num_episodes=1024)[GROUP] >= 0.95
+    without = trained("probe/memory", *overrides, iterations=60, **options)
+    assert without.returns(num_episodes=1024)[GROUP] <= 0.6
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_unlike_groups_learn_side_by_side(trained, algorithm):
+    team = trained("probe/groups", algorithm=algorithm, iterations=60)
+    returns = team.returns(num_episodes=2048)
+    assert returns["copiers"] >= 0.95
+    assert returns["guessers"] == pytest.approx(0.5, abs=0.06)
+    actors = {group: part.params["actor"] for group, part in team.learner.items()}
+    assert actors["copiers"]["head"]["kernel"].shape[-1] == 2
+    assert actors["guessers"]["head"]["kernel"].shape[-1] == 4
+
+
+def test_lstm_remembers(trained):
+    team = trained(
+        "probe/memory", "algorithm.lr=1e-2", model="lstm", iterations=150, rollout_length=10, num_envs=64
+    )
+    assert team.returns(num_episodes=1024)[GROUP] >= 0.95
+
+
+# --------------------------------------------------------------------------------------- sequences, carries, first step
+
+
+@pytest.mark.parametrize("critic_sees", ["own", "joint"])
+@pytest.mark.parametrize(
+    ("model", "sequence_length"), [("mlp", None), ("gru", None), ("gru", 4), ("gru", 1), ("lstm", 2)]
+)
+def test_the_first_minibatch_sees_the_policy_that_acted(fresh, model, sequence_length, critic_sees):
+    """Before any step the ratio is 1 and the divergence 0, in the second rollout too, whose sequences begin with
+    carries from the first: only if each sequence is learnt with the carry, resets and masks that it was acted with."""
+    overrides = ["algorithm.epochs=1", "algorithm.num_minibatches=1", f"algorithm.critic_sees={critic_sees}"]
+    if sequence_length:
+        overrides.append(f"algorithm.sequence_length={sequence_length}")
+    # Episodes of five steps do not line up with rollouts of eight.
+    team = fresh("probe/memory", *overrides, model=model, iterations=3, num_envs=8, algorithm="ippo")
+    assert np.abs(team.metrics[f"{GROUP}/kl"]).max() < 1e-6
+    assert team.metrics[f"{GROUP}/clip_fraction"].max() == 0.0
+
+
+def test_divergence_is_seen_once_there_is_some(fresh):
+    """The test above can fail: after a first minibatch there is a divergence."""
+    team = fresh("probe/memory", "algorithm.epochs=2", model="gru", iterations=3, num_envs=8)
+    assert team.metrics[f"{GROUP}/kl"].min() > 1e-6
+
+
+@pytest.mark.parametrize("length", [1, 3, 6])
+def test_cut_gives_contiguous_sequences_and_take_turns_them(length):
+    steps, envs = 6, 4
+    x = jnp.arange(steps)[:, None] * 100 + jnp.arange(envs)[None]  # 100 t + b
+    sequences = np.asarray(_cut(x, length))
+    assert sequences.shape == (steps // length * envs, length)
+    np.testing.assert_array_equal(np.diff(sequences, axis=1), 100)
+    # In the order of carries `[S, B]` flattened: all environments of the first sequence, then of the second.
+    starts = [100 * length * s + b for s in range(steps // length) for b in range(envs)]
+    np.testing.assert_array_equal(sequences[:, 0], starts)
+    assert _cut(jnp.zeros((steps, envs, 2, 3)), length).shape == (steps // length * envs, length, 2, 3)
+
+    @jax.tree_util.register_dataclass
+    @dataclasses.dataclass
+    class Both:
+        steps: jax.Array
+        carry: jax.Array | None
+
+    taken = _take(Both(steps=jnp.array(sequences), carry=jnp.array(sequences[:, 0])), jnp.array([2, 0]))
+    np.testing.assert_array_equal(taken.steps, sequences[[2, 0]].T)
+    np.testing.assert_array_equal(taken.carry, sequences[[2, 0], 0])
+
+
+def test_next_values_are_the_successors():
+    """Steps 0..2 of one environment that ends with step 1; the extras of step 3 come from acting on the final step."""
+    extras = {"value": jnp.array([10.0, 11.0, 12.0]), "successor_value": jnp.array([20.0, 21.0, 22.0])}
+    extras = {name: value[:, None, None] for name, value in extras.items()}
+    final = {"value": jnp.full((1, 1), 13.0), "successor_value": jnp.full((1, 1), 23.0)}
+    fields = {field.name: None for field in dataclasses.fields(Transition)}
+    for last, wanted in (((0, 1, 0), (11.0, 22.0, 13.0)), ((0, 0, 1), (11.0, 12.0, 23.0))):
+        transitions = Transition(**fields | {"extras": extras, "last": jnp.array(last, bool)[:, None]})
+        np.testing.assert_array_equal(_next_values(transitions, final)[:, 0, 0], wanted)
+
+
+def test_a_cut_episode_is_worth_its_true_last_observation(fresh):
+    """`successor_value` is the critic's word on `next_observation`, with the memory of the episode that was cut."""
+    team = fresh("probe/observed", NO_IDS, model="gru", iterations=2, env=_cut_after_one_step())
+    step = team.state.actor.timestep.groups[GROUP]
+    timestep = jax.tree.map(lambda x: x[0], team.state.actor.timestep)
+    carry = jax.tree.map(lambda x: x[0], team.state.actor.carry)
+    assert np.all(team.state.actor.timestep.truncated)
+    assert not np.allclose(step.observation, step.next_observation)
+    _, extras, _ = team.algorithm.act(team.learner, timestep, carry, jax.random.key(0), False)
+    group = timestep.groups[GROUP]
+    no = jnp.zeros_like(timestep.last)
+    went_on = dataclasses.replace(
+        timestep,
+        groups={GROUP: dataclasses.replace(group, observation=group.next_observation)},
+        last=no,
+        truncated=no,
+    )
+    _, as_if, _ = team.algorithm.act(team.learner, went_on, carry, jax.random.key(0), False)
+    np.testing.assert_allclose(extras[GROUP]["successor_value"], as_if[GROUP]["value"], rtol=1e-5)
+    assert not np.allclose(extras[GROUP]["successor_value"], extras[GROUP]["value"])
+
+
+def _cut_after_one_step():
+    class Wandering(CopyAction):
+        """Shows its number and never ends by itself."""
+
+        def step(self, state, action, key):
+            state = state + 1.0
+            return state, next_step({GROUP: state[:, None]}, {GROUP: state}, terminated=jnp.zeros((), bool))
+
+    return TimeLimit(Wandering(ProbeConfig()), 1)
+
+
+# ------------------------------------------------------------------------------------------------------------ critics
+
+
+class WithState(CopyAction):
+    """As `copy`, but only the global state tells what the reward will be: the sum of what all agents see."""
+
+    @property
+    def spec(self):
+        return dataclasses.replace(super().spec, state_shape=(3,))
+
+    def _state(self, seen):
+        return jnp.concatenate([seen, seen.sum(keepdims=True)])
+
+    def reset(self, key):
+        seen = jax.random.rademacher(key, (self.agents,), jnp.float32)
+        return seen, first_step({GROUP: jnp.zeros((self.agents, 1))}, state=self._state(seen))
+
+    def step(self, state, action, key):
+        timestep = next_step(
+            {GROUP: jnp.zeros((self.agents, 1))},
+            {GROUP: state.sum()},
+            terminated=jnp.ones((), bool),
+            state=self._state(state),
+        )
+        return state, timestep
+
+
+@pytest.mark.parametrize("normalised", ["true", "false"])
+def test_a_critic_that_sees_the_state_knows_more(fresh, normalised):
+    env = AgentIds(TimeLimit(WithState(ProbeConfig()), 10))
+    options = {"iterations": 80, "algorithm": "mappo", "env": env}
+    normalise = f"algorithm.observation_normalisation={normalised}"
+    explained = {
+        sees: fresh("probe/copy", f"algorithm.critic_sees={sees}", normalise, **options).metrics[
+            f"{GROUP}/explained_variance"
+        ][-10:].mean()
+        for sees in ("auto", "joint", "own")
+    }
+    assert explained["auto"] > 0.95
+    assert explained["joint"] < 0.1 and explained["own"] < 0.1
+
+
+def test_a_joint_critic_sees_the_others(fresh):
+    """The reward is what the other agent sees."""
+
+    class Others(CopyAction):
+        def step(self, state, action, key):
+            return state, next_step({GROUP: state[:, None]}, {GROUP: state[::-1]}, terminated=jnp.ones((), bool))
+
+    env = AgentIds(TimeLimit(Others(ProbeConfig()), 10))
+    explained = {}
+    for sees in ("joint", "own"):
+        team = fresh("probe/copy", f"algorithm.critic_sees={sees}", iterations=100, env=env)
+        explained[sees] = team.metrics[f"{GROUP}/explained_variance"][-10:].mean()
+    assert explained["joint"] > 0.9 and explained["own"] < 0.1
+
+
+def test_a_critic_with_one_output_gives_all_agents_the_same(fresh):
+    for outputs, same in (("one", True), ("per_agent", False)):
+        team = fresh("probe/copy", f"algorithm.critic_outputs={outputs}", algorithm="mappo", iterations=1)
+        _, values = team.values(num_steps=2)
+        assert np.array_equal(values[..., 0], values[..., 1]) == same
+
+
+def test_critic_sees_state_needs_one(fresh):
+    with pytest.raises(ValueError, match="no global state"):
+        fresh("probe/copy", "algorithm.critic_sees=state", iterations=0)
+
+
+def test_the_two_names_differ_in_one_field():
+    assert dataclasses.replace(IPPO, critic_sees=CriticSees.auto) == MAPPO
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_separate_parameters(fresh, algorithm):
+    """Without ids only separate parameters can play different roles: each agent is paid for its own action."""
+
+    class Roles(CopyAction):
+        def reset(self, key):
+            state, timestep = super().reset(key)
+            return state, first_step({GROUP: jnp.zeros((self.agents, 1))})
+
+        def step(self, state, action, key):
+            reward = (action[GROUP] == jnp.arange(self.agents)).astype(jnp.float32)
+            return state, next_step({GROUP: jnp.zeros((self.agents, 1))}, {GROUP: reward}, terminated=jnp.ones((), bool))
+
+    env = TimeLimit(Roles(ProbeConfig()), 10)
+    separate = ("algorithm.share_parameters=false", "algorithm.share_critic_parameters=false")
+    team = fresh("probe/copy", *separate, NO_IDS, env=env, iterations=60, algorithm=algorithm)
+    assert team.returns()[GROUP] >= 0.95
+    kernel = team.learner[GROUP].params["actor"]["head"]["kernel"]
+    assert kernel.shape[0] == 2 and not np.allclose(kernel[0], kernel[1])
+    assert team.learner[GROUP].params["critic"]["head"]["kernel"].shape[0] == 2
+    shared = fresh("probe/copy", NO_IDS, env=env, iterations=60, algorithm=algorithm)
+    assert shared.returns()[GROUP] <= 0.6
+
+
+def test_agent_ids_let_shared_parameters_play_roles(trained):
+    team = trained("probe/copy", iterations=0)
+    assert team.env.spec.groups[GROUP].observation_shape == (3,)
+    without = trained("probe/copy", NO_IDS, iterations=0)
+    assert without.env.spec.groups[GROUP].observation_shape == (1,)
+
+
+# ------------------------------------------------------------------------------------------------ switches and hooks
+
+
+def test_observation_normalisation_learns_from_awkward_scales(fresh):
+    """Observations around 1000 with a spread of 0.01: hopeless as they are, easy once normalised."""
+
+    class Awkward(CopyAction):
+        def reset(self, key):
+            seen, _ = super().reset(key)
+            return seen, first_step({GROUP: 1000.0 + 0.5 * seen[:, None]})
+
+    env = TimeLimit(Awkward(ProbeConfig()), 10)
+    on = fresh("probe/copy", "algorithm.observation_normalisation=true", NO_IDS, env=env, iterations=100)
+    assert on.returns()[GROUP] >= 0.95
+    moments = on.learner[GROUP].observation_moments
+    np.testing.assert_allclose(moments.mean, 1000.25, atol=0.02)
+    np.testing.assert_allclose(np.sqrt(moments.variance), 0.25, atol=0.02)
+    assert float(moments.weight) == 100 * 32 * 8 * 2
+    off = fresh("probe/copy", NO_IDS, env=env, iterations=100)
+    assert off.returns()[GROUP] <= 0.9
+    assert float(off.learner[GROUP].observation_moments.weight) == 0
+
+
+def test_normalised_observations_keep_the_first_minibatch_in_step(fresh):
+    """The moments change after the update, so an iteration learns with those that it acted with."""
+    overrides = ("algorithm.epochs=1", "algorithm.num_minibatches=1", "algorithm.observation_normalisation=true")
+    team = fresh("probe/memory", *overrides, model="gru", iterations=4, num_envs=8)
+    assert np.abs(team.metrics[f"{GROUP}/kl"]).max() < 1e-6
+
+
+@pytest.mark.parametrize("kind", [kind.name for kind in AdvantageNormalisation])
+def test_advantage_normalisations_learn(fresh, kind):
+    assert fresh("probe/copy", f"algorithm.advantage_normalisation={kind}", iterations=100).returns()[GROUP] >= 0.95
+
+
+def test_advantage_normalisation_takes_out_the_rewards_scale(fresh):
+    """Whole batches, one step: rewards a thousand times as large give the same policy, and without it they do not."""
+    big = Hooks(batch=lambda group, t: dataclasses.replace(t, reward=t.reward * 1000.0))
+    options = ("algorithm.epochs=1", "algorithm.num_minibatches=1", "algorithm.gae_lambda=0.0", "algorithm.gamma=0.0")
+    norms = {}
+    for kind in ("batch", "minibatch", "none"):
+        overrides = (*options, f"algorithm.advantage_normalisation={kind}", "algorithm.value_normalisation=false")
+        norms[kind] = [
+            fresh("probe/copy", *overrides, iterations=1, hooks=hooks).metrics[f"{GROUP}/actor_grad_norm"][0]
+            for hooks in (None, big)
+        ]
+    assert norms["none"][1] > 100 * norms["none"][0]
+    for kind in ("batch", "minibatch"):
+        assert norms[kind][1] < 5 * norms[kind][0]
+    np.testing.assert_allclose(norms["batch"], norms["minibatch"], rtol=1e-4)
+
+
+def test_clipped_value_loss_learns_values(fresh):
+    team = fresh("probe/observed", "algorithm.value_clip=0.2", DISCOUNT, iterations=80)
+    seen, values = team.values()
+    np.testing.assert_allclose(values, seen, atol=0.15)
+
+
+def test_schedules_reach_the_optimiser(fresh):
+    linear = fresh("probe/copy", "algorithm.lr_schedule=linear", "algorithm.lr=1e-2", iterations=4)
+    np.testing.assert_allclose(linear.metrics[f"{GROUP}/lr"], [1e-2, 7.5e-3, 5e-3, 2.5e-3], rtol=1e-5)
+
+
+def test_minibatch_size_sets_their_number(fresh):
+    """64 frames of 2 steps: two minibatches, so two updates of Adam in an epoch."""
+    for size, updates in ((32, 2), (64, 1), (16, 4)):
+        team = fresh(
+            "probe/copy",
+            f"algorithm.minibatch_size={size}",
+            "algorithm.epochs=3",
+            iterations=1,
+            num_envs=32,
+            rollout_length=2,
+        )
+        counts = [leaf for leaf in jax.tree.leaves(team.learner[GROUP].optimiser["actor"]) if leaf.dtype == jnp.int32]
+        assert [int(count) for count in counts] == [3 * updates]
+
+
+def test_minibatches_must_divide_the_sequences(fresh):
+    with pytest.raises(ValueError, match="do not divide"):
+        fresh("probe/memory", "algorithm.num_minibatches=16", model="gru", iterations=1, num_envs=8)
+
+
+def test_a_batch_hook_changes_what_is_learnt(fresh):
+    """A hook that turns rewards around teaches to name the other number."""
+    hooks = Hooks(batch=lambda group, t: dataclasses.replace(t, reward=-t.reward))
+    team = fresh("probe/copy", iterations=60, hooks=hooks)
+    assert team.returns()[GROUP] <= 0.05
+
+
+def test_a_loss_hook_is_part_of_the_gradient(fresh):
+    """A strong pull of all parameters to zero leaves none of them far from it, and its metric is reported."""
+
+    def pull(group, params, samples):
+        assert group == GROUP and samples.reset.ndim == 2
+        size = sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(params))
+        return 100.0 * size, {"size": size}
+
+    team = fresh("probe/copy", "algorithm.lr=1e-2", iterations=60, hooks=Hooks(loss=pull))
+    sizes = team.metrics[f"{GROUP}/size"]
+    assert sizes[-1] < 0.01 * sizes[0]
+    free = fresh("probe/copy", "algorithm.lr=1e-2", iterations=60)
+    largest = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(free.learner[GROUP].params))
+    assert largest > 0.3
+
+
+def test_a_metrics_hook_sees_and_changes_the_metrics(fresh):
+    hooks = Hooks(metrics=lambda metrics: metrics | {"double": 2.0 * metrics[f"{GROUP}/entropy"]})
+    team = fresh("probe/copy", iterations=3, hooks=hooks)
+    np.testing.assert_allclose(team.metrics["double"], 2 * team.metrics[f"{GROUP}/entropy"], rtol=1e-6)
+
+
+def test_entropy_coefficient_keeps_the_policy_random(fresh):
+    keen = fresh("probe/copy", "algorithm.entropy_coef=0.0", iterations=60)
+    shy = fresh("probe/copy", "algorithm.entropy_coef=10.0", iterations=60)
+    assert keen.metrics[f"{GROUP}/entropy"][-1] < 0.2
+    assert shy.metrics[f"{GROUP}/entropy"][-1] > 0.65  # log 2 = 0.69
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("lr", 0.0), ("clip", -1.0), ("gamma", 1.5), ("gae_lambda", -0.1), ("epochs", 0), ("num_minibatches", 0)],
+)
+def test_impossible_values_are_refused(field, value):
+    with pytest.raises(ValueError, match=field):
+        dataclasses.replace(IPPO, **{field: value})
