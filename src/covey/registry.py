@@ -159,7 +159,7 @@ def coerce(hint: Any, value: Any, where: str, default: Any = None) -> Any:
         if value not in names:
             raise unknown_name(f"value for {where}", str(value), names)
         return hint[value]
-    if dataclasses.is_dataclass(hint):
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         if isinstance(value, hint):
             return value
         if not isinstance(value, dict):

@@ -28,6 +28,7 @@ from covey.files import to_json, write_atomically
 
 Results = dict[str, dict[str, dict[str, dict[str, dict[str, dict[str, Any]]]]]]
 Run = dict[str, dict[str, Any]]
+Values = Sequence[float] | np.ndarray
 
 ABSOLUTE_METRICS = "absolute_metrics"
 STEP_COUNT = "step_count"
@@ -41,7 +42,7 @@ def make_results(task: str, algorithm: str, seed: int) -> Results:
 
 
 def add_step(
-    results: Results, *, frames: int, elapsed_seconds: float, metrics: Mapping[str, Sequence[float]]
+    results: Results, *, frames: int, elapsed_seconds: float, metrics: Mapping[str, Values]
 ) -> Results:
     """With one evaluation more, or in place of the one that was made at the same frame."""
     run = dict(steps(results))
@@ -54,7 +55,7 @@ def add_step(
     return _with_run(results, run | _absolute(results))
 
 
-def set_absolute_metrics(results: Results, metrics: Mapping[str, Sequence[float]]) -> Results:
+def set_absolute_metrics(results: Results, metrics: Mapping[str, Values]) -> Results:
     """With the absolute metric: the best parameters over ten times the episodes."""
     return _with_run(results, steps(results) | {ABSOLUTE_METRICS: _per_episode(metrics)})
 
@@ -90,7 +91,7 @@ def write_results(path: Path, results: Results) -> None:
     write_atomically(path, to_json(results))
 
 
-def mean_and_interval(values: Sequence[float]) -> tuple[float, float]:
+def mean_and_interval(values: Values) -> tuple[float, float]:
     """Mean and half the width of its 95% interval, by Student's t; the latter is NaN for fewer than two values."""
     from scipy.special import stdtrit
 
@@ -101,7 +102,7 @@ def mean_and_interval(values: Sequence[float]) -> tuple[float, float]:
     return float(sample.mean()), float(stdtrit(sample.size - 1, 0.975) * standard_error)
 
 
-def _per_episode(metrics: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
+def _per_episode(metrics: Mapping[str, Values]) -> dict[str, list[float]]:
     return {name: np.asarray(values, dtype=np.float64).reshape(-1).tolist() for name, values in metrics.items()}
 
 

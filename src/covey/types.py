@@ -109,6 +109,7 @@ class GroupStep:
     action_mask       [A, n]    legal actions, or None where all are legal (multi-discrete: choices concatenated)
     alive             [A]       the agent's return still runs: losses count only agents alive when they acted
     terminated        [A]       the agent's return ended with the action just taken: no bootstrap
+    shaping           [A]       a reward for learning only, on top of `reward`; it never counts in a return. Or None
     """
 
     observation: Array
@@ -117,6 +118,7 @@ class GroupStep:
     action_mask: Array | None
     alive: Array
     terminated: Array
+    shaping: Array | None = None
 
 
 @pytree
@@ -157,6 +159,7 @@ class Transition:
     last: Array
     next_observation: Array
     next_state: Array | None
+    shaping: Array | None = None
 
 
 @pytree

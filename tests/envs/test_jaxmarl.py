@@ -294,7 +294,7 @@ def facing(state: PyTree, *, held: str, position: tuple[int, int], direction: in
 
 @pytest.mark.parametrize("shaping", [0.0, 0.5])
 def test_overcooked_rewards(shaping: float) -> None:
-    """A delivery pays both cooks 20; an onion in the pot pays its cook `shaping` times 3, and no sparse return."""
+    """A delivery pays both cooks 20; an onion in the pot shapes its cook's learning by `shaping` times 3, and pays 0."""
     env = inner(made("overcooked/cramped_room", shaping=shaping))
     step = jit(env.step)
     state, _ = env.reset(jax.random.key(0))
@@ -303,12 +303,13 @@ def test_overcooked_rewards(shaping: float) -> None:
     deliver = facing(state, held="dish", position=(3, 2), direction=1)
     _, timestep = step(deliver, interact, jax.random.key(0))
     assert timestep.groups["agents"].reward.tolist() == [20.0, 20.0]
-    assert (timestep.metrics["sparse_return"], timestep.metrics["deliveries"]) == (20.0, 1.0)
+    assert timestep.metrics["deliveries"] == 1.0
 
     fill = facing(state, held="onion", position=(2, 1), direction=0)
     _, timestep = step(fill, interact, jax.random.key(0))
-    assert timestep.groups["agents"].reward.tolist() == [3.0 * shaping, 0.0]
-    assert (timestep.metrics["sparse_return"], timestep.metrics["deliveries"]) == (0.0, 0.0)
+    assert timestep.groups["agents"].reward.tolist() == [0.0, 0.0]
+    assert timestep.groups["agents"].shaping.tolist() == [3.0 * shaping, 0.0]
+    assert timestep.metrics["deliveries"] == 0.0
 
 
 # -------------------------------------------------------------------------------------------------------- other suites

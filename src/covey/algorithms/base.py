@@ -66,7 +66,8 @@ def make_team(parts: Mapping[str, Algorithm], hooks: Hooks = Hooks()) -> Algorit
         return actions, extras, carries
 
     def update(state: PyTree, batch: Batch, key: Key, progress: Array) -> tuple[PyTree, dict[str, Array], PyTree]:
-        states, metrics, priorities = {}, {}, {}
+        states, priorities = {}, {}
+        metrics: dict[str, Array] = {}
         for (group, part), k in zip(parts.items(), jax.random.split(key, len(parts))):
             own = dataclasses.replace(
                 batch,

@@ -210,6 +210,7 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
             return observation, observation
         if sees is CriticSees.joint:  # [T, B, A, …] to [T, B, A * …]
             return observation, observation.reshape(*observation.shape[:2], -1)
+        assert global_state is not None
         if config.observation_normalisation:
             global_state = normalise(global_state, state.state_moments)
         return observation, global_state

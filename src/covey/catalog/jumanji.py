@@ -32,10 +32,10 @@ RWARE = [
     ("xlarge", 4, 2, "-hard"),
 ]
 
-for size, agents, queue, suffix in RWARE:
-    rows, columns = WAREHOUSES[size]
+for warehouse, agents, queue, suffix in RWARE:
+    rows, columns = WAREHOUSES[warehouse]
     register_task(
-        f"rware/{size}-{agents}ag{suffix}",
+        f"rware/{warehouse}-{agents}ag{suffix}",
         "covey.envs.jumanji.rware:Rware",
         config="covey.envs.jumanji.rware:RwareConfig",
         fields={
@@ -44,7 +44,7 @@ for size, agents, queue, suffix in RWARE:
             "shelf_columns": columns,
             "request_queue_size": queue,
         },
-        description=f"{agents} robots deliver shelves in a {size} warehouse, {queue} requested at a time",
+        description=f"{agents} robots deliver shelves in a {warehouse} warehouse, {queue} requested at a time",
     )
 
 # name, grid, agents, food, field of view, every food needs cooperation

@@ -78,6 +78,7 @@ def first_step(
     observations: dict[str, Array],
     *,
     action_masks: dict[str, Array] | None = None,
+    shaping: dict[str, Array] | None = None,
     state: Array | None = None,
     metrics: dict[str, Array] | None = None,
 ) -> TimeStep:
@@ -92,6 +93,7 @@ def first_step(
             action_mask=None if action_masks is None else action_masks[name],
             alive=jnp.ones(agents, bool),
             terminated=jnp.zeros(agents, bool),
+            shaping=None if shaping is None else shaping[name],
         )
     no = jnp.zeros((), bool)
     return TimeStep(groups=groups, truncated=no, last=no, state=state, next_state=state, metrics=metrics or {})
@@ -105,6 +107,7 @@ def next_step(
     alive: dict[str, Array] | None = None,
     last: Array | None = None,
     action_masks: dict[str, Array] | None = None,
+    shaping: dict[str, Array] | None = None,
     state: Array | None = None,
     metrics: dict[str, Array] | None = None,
 ) -> TimeStep:
@@ -113,9 +116,8 @@ def next_step(
     `terminated` is one flag for all, which then also ends the episode, or a dict of `[A]` flags with `last` beside it.
     `alive` says who can still earn after this step (default: all). Rewards are `[A]`, or scalars shared by the group.
     """
-    per_agent = isinstance(terminated, dict)
     if last is None:
-        assert not per_agent, "per-agent termination needs `last`"
+        assert not isinstance(terminated, dict), "per-agent termination needs `last`"
         last = terminated
     groups = {}
     for name, observation in observations.items():
@@ -126,7 +128,8 @@ def next_step(
             reward=jnp.broadcast_to(jnp.asarray(rewards[name], jnp.float32), shape),
             action_mask=None if action_masks is None else action_masks[name],
             alive=jnp.ones(shape, bool) if alive is None else alive[name],
-            terminated=jnp.broadcast_to(terminated[name] if per_agent else terminated, shape),
+            terminated=jnp.broadcast_to(terminated[name] if isinstance(terminated, dict) else terminated, shape),
+            shaping=None if shaping is None else shaping[name],
         )
     last = jnp.asarray(last, bool)
     return TimeStep(

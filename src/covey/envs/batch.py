@@ -9,6 +9,7 @@ episodes end one by one or in lockstep. (Under `vmap` a `cond` runs both branche
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -131,7 +132,7 @@ def init_episodes(spec: EnvSpec, num_envs: int) -> Episodes:
 
 def add_step(episodes: Episodes, timestep: TimeStep, spec: EnvSpec) -> Episodes:
     """Adds one step `[B]`: a group's return is the mean over its agents of their summed rewards."""
-    reduce = {"sum": jnp.add, "last": lambda _, new: new, "max": jnp.maximum}
+    reduce: dict[str, Callable[[Array, Array], Array]] = {"sum": jnp.add, "last": lambda _, new: new, "max": jnp.maximum}
     return Episodes(
         returns={
             name: total + timestep.groups[name].reward.mean(axis=-1) for name, total in episodes.returns.items()

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
+from jax.stages import Wrapped
 
 from covey import registry
 from covey.algorithms.base import Context, Hooks, make_team
@@ -22,17 +23,15 @@ from covey.loops.online import DEVICE_AXIS, OnlineLoop, make_online_loop
 from covey.networks.network import Model
 from covey.types import Algorithm, Array, Continuous, Key, PyTree
 
-Evaluate = Callable[[PyTree, Key], dict[str, Array]]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Parts:
-    """What an experiment is made of. `evaluate(learner, key)` gives per-episode values by metric name."""
+    """What an experiment is made of. `evaluate(learner, key)`, compiled, gives per-episode values by metric name."""
 
     env: Env
     algorithm: Algorithm
     loop: OnlineLoop
-    evaluate: Evaluate
+    evaluate: Wrapped
     deterministic: bool
 
 
@@ -81,6 +80,7 @@ def build(config: Config, devices: list[Any]) -> Parts:
         num_envs=experiment.num_envs,
         rollout_length=experiment.rollout_length,
         schedule_frames=experiment.schedule_frames or experiment.frames,
+        shaping_frames=experiment.shaping_frames,
         hooks=build_hooks(config.hooks),
         devices=devices,
     )
@@ -104,7 +104,7 @@ def is_deterministic(config: Config, env: Env) -> bool:
     return all(isinstance(g.action, Continuous) for g in env.spec.groups.values()) if asked is None else asked
 
 
-def make_evaluate(env: Env, algorithm: Algorithm, num_episodes: int, deterministic: bool, devices: list[Any]) -> Evaluate:
+def make_evaluate(env: Env, algorithm: Algorithm, num_episodes: int, deterministic: bool, devices: list[Any]) -> Wrapped:
     """Plays exactly `num_episodes`, split over the devices."""
     per_device = math.ceil(num_episodes / len(devices))
 

@@ -98,10 +98,11 @@ class OnlineConfig(ExperimentConfig):
 
     num_envs: int = 64
     rollout_length: int = 128
+    shaping_frames: int | None = None  # over which a task's shaping falls to zero; None: it stays
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _at_least(self, 1, "num_envs", "rollout_length")
+        _at_least(self, 1, "num_envs", "rollout_length", "shaping_frames")
         if self.devices and self.num_envs % self.devices:
             near = self.num_envs // self.devices * self.devices
             fits = f"{near} or {near + self.devices}" if near else f"{self.devices}"
@@ -226,7 +227,7 @@ def loop_defaults(algorithm: str) -> ExperimentConfig:
 class _Dumper(yaml.SafeDumper):
     """Mappings over several lines, lists on one."""
 
-    def represent_list(self, data: list[Any]) -> yaml.Node:
+    def represent_list(self, data: Iterable[Any]) -> yaml.SequenceNode:
         return self.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=True)
 
 

@@ -50,7 +50,7 @@ def num_available(platform: str) -> int:
 
 def use_compilation_cache() -> None:
     """Keeps compiled programs between processes, so that a second start of an experiment begins at once."""
-    if jax.config.jax_compilation_cache_dir is None:
+    if jax.config.values["jax_compilation_cache_dir"] is None:
         base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         jax.config.update("jax_compilation_cache_dir", str(Path(base) / "covey" / "jax"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

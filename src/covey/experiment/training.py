@@ -80,6 +80,9 @@ class Training:
         self.evaluation_interval = self._iterations(experiment.evaluation_interval)
         self.checkpoint_interval = self._iterations(experiment.checkpoint_interval)
         self.progress = Progress()
+        self.state: TrainState  # these three from `_start` on
+        self.best: PyTree
+        self.iteration: int
         self._devices = devices
         self._initial_learner = initial_learner
         self._checkpoints = Checkpoints(run.checkpoints, keep=experiment.checkpoint_keep, warn=console.warn)
@@ -87,6 +90,9 @@ class Training:
         self._results = marl_eval.make_results(config.task.name, config.algorithm.name, config.seed)
         self._key_evaluate = jax.random.key(jnp.uint32(config.seed) ^ jnp.uint32(0x9E3779B9))
         self._chunk_size = 1
+        self._init: Callable[..., TrainState]  # these three from `_compile` on
+        self._run_chunk: Callable[..., tuple[TrainState, dict[str, Array]]]
+        self._evaluate_compiled: Callable[..., dict[str, Array]]
 
     # --------------------------------------------------------------------------------------------- what users read
 
@@ -158,8 +164,8 @@ class Training:
 
     def _start(self) -> None:
         """A fresh state, or the newest checkpoint's; files are cut back to where that was."""
-        self.state: TrainState = self._init(jax.random.key(self.config.seed))
-        self.best: PyTree = _copy(self.state.learner)
+        self.state = self._init(jax.random.key(self.config.seed))
+        self.best = _copy(self.state.learner)
         self.iteration = 0
         seconds_compiling = self.progress.seconds_compiling
         restored = self._checkpoints.restore({"learner": self.state.learner, "rest": self._rest(), "best": self.best})
@@ -247,8 +253,8 @@ class Training:
         return self._evaluate_compiled(learner, key), learner, started
 
     def _wait_for_evaluation(self, evaluation: tuple[dict[str, Array], PyTree, float]) -> dict[str, np.ndarray]:
-        values, _, started = evaluation
-        values = {name: np.asarray(value) for name, value in values.items()}
+        outputs, _, started = evaluation
+        values = {name: np.asarray(value) for name, value in outputs.items()}
         self.progress.seconds_evaluating += time.monotonic() - started
         return values
 
@@ -410,9 +416,9 @@ def _signals() -> Iterator[list[int]]:
         signal.signal(number, previous[number])
 
     try:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            previous[number] = signal.getsignal(number)
-            signal.signal(number, note)
+        for caught in (signal.SIGINT, signal.SIGTERM):
+            previous[caught] = signal.getsignal(caught)
+            signal.signal(caught, note)
     except ValueError:  # not in the main thread: signals are somebody else's
         pass
     try:

@@ -22,12 +22,13 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
+from jax.stages import Wrapped
 
 from covey.algorithms.base import Hooks
 from covey.envs.base import Env
 from covey.envs.batch import BatchedEnv
 from covey.loops.rollout import Actor, collect, episode_means, init_actor
-from covey.types import Algorithm, Array, Key, PyTree, pytree
+from covey.types import Algorithm, Array, Batch, Key, PyTree, pytree
 
 DEVICE_AXIS = "devices"
 
@@ -51,9 +52,9 @@ class OnlineLoop:
     collect(train state) -> (train state, checksum)   collection alone, to time it; the learner stays as it is
     """
 
-    init: Callable[[Key], TrainState]
-    run_chunk: Callable[[TrainState, Array], tuple[TrainState, dict[str, Array]]]
-    collect: Callable[[TrainState], tuple[TrainState, Array]]
+    init: Wrapped
+    run_chunk: Wrapped
+    collect: Wrapped
     max_iterations: int
     frames_per_iteration: int
 
@@ -65,6 +66,7 @@ def make_online_loop(
     num_envs: int,
     rollout_length: int,
     schedule_frames: int,
+    shaping_frames: int | None = None,
     hooks: Hooks = Hooks(),
     devices: list[Any] | None = None,
     max_iterations: int = 32,
@@ -89,6 +91,7 @@ def make_online_loop(
         key_iteration = jax.random.fold_in(state.key, state.iteration)
         key_collect, key_update = jax.random.split(device_key(key_iteration))
         actor, batch, sums = collect_batch(state, key_collect)
+        batch = add_shaping(batch, shaping_factor(state.iteration * frames_per_iteration, shaping_frames))
         progress = state.iteration * (frames_per_iteration / schedule_frames)
         learner, metrics, _ = algorithm.update(state.learner, batch, key_update, progress)
         if len(devices) > 1:
@@ -141,6 +144,22 @@ def make_online_loop(
         max_iterations=max_iterations,
         frames_per_iteration=frames_per_iteration,
     )
+
+
+def shaping_factor(frames: Array, shaping_frames: int | None) -> Array:
+    """1, or falling linearly to 0 over `shaping_frames`."""
+    return jnp.ones(()) if shaping_frames is None else jnp.maximum(0.0, 1.0 - frames / shaping_frames)
+
+
+def add_shaping(batch: Batch, shaping_factor: Array) -> Batch:
+    """The batch with the tasks' shaping, where they have one, in its rewards."""
+    transitions = {
+        group: part
+        if part.shaping is None
+        else dataclasses.replace(part, reward=part.reward + shaping_factor * part.shaping)
+        for group, part in batch.transitions.items()
+    }
+    return dataclasses.replace(batch, transitions=transitions)
 
 
 def state_shardings(devices: list[Any]) -> TrainState:

@@ -88,6 +88,7 @@ def make_transition(group: str, before: TimeStep, action: Array, extras: dict[st
         last=after.last,
         next_observation=got.next_observation,
         next_state=after.next_state,
+        shaping=got.shaping,
     )
 
 

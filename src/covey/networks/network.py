@@ -31,8 +31,8 @@ class Model:
 
 
 class ModelWithHead(nnx.Module):
-    def __init__(self, model: nnx.Module, num_outputs: int, gain: float, initialiser: Initialiser, rngs: nnx.Rngs):
-        self.model = model
+    def __init__(self, model: Any, num_outputs: int, gain: float, initialiser: Initialiser, rngs: nnx.Rngs):
+        self.model = model  # an nnx module with `num_features`, and with `initial_carry` where it has memory
         self.head = make_linear(model.num_features, num_outputs, initialiser, rngs, gain=gain)
 
     def __call__(self, x: Array, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
@@ -97,8 +97,8 @@ def make_network(
         return ModelWithHead(body, num_outputs, head_gain, initialiser, rngs)
 
     abstract = nnx.eval_shape(lambda: build(jax.random.key(0)))
-    graph, abstract_params, rest = nnx.split(abstract, nnx.Param, ...)
-    if nnx.to_pure_dict(rest):
+    graph, abstract_params, *rest = nnx.split(abstract, nnx.Param, ...)
+    if any(nnx.to_pure_dict(state) for state in rest):
         raise UsageError(f"model '{model.name}' has state besides its parameters; covey's models are pure")
     recurrent = hasattr(abstract.model, "initial_carry")
 

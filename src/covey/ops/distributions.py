@@ -130,7 +130,7 @@ def location_and_scale(parameters: Array) -> tuple[Array, Array]:
     return location, jax.nn.softplus(raw_scale + bias) + MIN_SCALE
 
 
-def tanh_normal_log_prob(location: Array, scale: Array, raw: Array, half_range: Array) -> Array:
+def tanh_normal_log_prob(location: Array, scale: Array, raw: Array, half_range: Array | np.ndarray) -> Array:
     """log N(raw; location, scale) − log |d action / d raw|, with log(1 − tanh² x) = 2 (log 2 − x − softplus(−2x))."""
     normal = -0.5 * jnp.square((raw - location) / scale) - jnp.log(scale) - 0.5 * math.log(2.0 * math.pi)
     squash = 2.0 * (math.log(2.0) - raw - jax.nn.softplus(-2.0 * raw))
@@ -154,5 +154,5 @@ def _make_tanh_normal(action: Continuous) -> Distribution:
         mode=lambda parameters, mask: location_and_scale(parameters)[0],
         log_prob=log_prob,
         entropy=lambda parameters, mask, key: -log_prob(parameters, mask, sample(parameters, mask, key)),
-        to_action=lambda raw: low + (jnp.tanh(raw) + 1.0) * half_range,
+        to_action=lambda raw: (jnp.tanh(raw) + 1.0) * half_range + low,
     )

@@ -85,6 +85,7 @@ class SuiteEnv:
         return state, first_step(
             self.stack_observations(observations),
             action_masks=self.action_masks(state),
+            shaping=self.no_shaping(),
             state=self.global_state(observations, state),
             metrics={name: jnp.zeros(()) for name in self.metrics},
         )
@@ -97,6 +98,7 @@ class SuiteEnv:
             self.stack_rewards(rewards, info),
             terminated=dones["__all__"],
             action_masks=self.action_masks(after),
+            shaping=self.shaped_rewards(info),
             state=self.global_state(observations, after),
             metrics={name: jnp.float32(value) for name, value in self.measure(state, after, rewards).items()},
         )
@@ -115,6 +117,15 @@ class SuiteEnv:
 
     def stack_rewards(self, rewards: Any, info: Any) -> dict[str, Array]:
         return {name: jnp.stack([rewards[agent] for agent in agents]) for name, agents in self.groups.items()}
+
+    def shaped_rewards(self, info: Any) -> dict[str, Array] | None:
+        """Rewards for learning only, of suites that offer some; such an adapter has `shaping`, their coefficient."""
+        return None
+
+    def no_shaping(self) -> dict[str, Array] | None:
+        if not hasattr(self, "shaping"):
+            return None
+        return {name: jnp.zeros(len(agents)) for name, agents in self.groups.items()}
 
     def action_masks(self, state: PyTree) -> dict[str, Array] | None:
         return None

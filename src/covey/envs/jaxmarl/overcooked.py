@@ -2,8 +2,8 @@
 and more layouts (`overcooked_v2/`).
 
 Soups are rare, so the suite also offers a shaped reward for useful acts on the way (filling a pot, taking a plate or a
-soup). The reward here is the sparse one, shared by the team, plus `shaping` times the agent's own shaped one. Compare
-runs by the metric `sparse_return`, which leaves shaping out.
+soup). The reward is the sparse one, shared by the team; the agent's own shaped one, times `shaping`, is added for
+learning only, and `experiment.shaping_frames` lets it fall to zero. Returns never contain it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import jax.numpy as jnp
 import numpy as np
 
 from covey.envs.base import TaskConfig
@@ -22,7 +23,7 @@ from covey.types import Array, MetricSpec, PyTree
 V2_CELLS = {0: "", 1: "", 4: "goal", 5: "pot", 6: "recipe", 7: "button", 9: "plates"}
 V2_FIRST_PILE = 10  # from here on, piles of ingredients
 
-RETURNS = "the team's sparse reward (20 per soup) plus `shaping` times the agent's own shaped reward"
+RETURNS = "the team's sparse reward, 20 per soup, without any shaping"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,23 +79,18 @@ def check_layout(layout: str, layouts: Any) -> None:
 
 
 class OvercookedEnv(SuiteEnv):
-    metrics: ClassVar = {
-        "sparse_return": MetricSpec(reduction="sum"),
-        "deliveries": MetricSpec(reduction="sum", unit="soups"),
-    }
+    metrics: ClassVar = {"deliveries": MetricSpec(reduction="sum", unit="soups")}
 
     def __init__(self, suite: Any, shaping: float):
         super().__init__(suite, returns=RETURNS)
         self.shaping = shaping
 
-    def stack_rewards(self, rewards: Any, info: Any) -> dict[str, Array]:
-        sparse = super().stack_rewards(rewards, info)["agents"]
-        shaped = super().stack_rewards(info["shaped_reward"], info)["agents"]
-        return {"agents": sparse + self.shaping * shaped}
+    def shaped_rewards(self, info: Any) -> dict[str, Array]:
+        shaped = info["shaped_reward"]
+        return {"agents": self.shaping * jnp.stack([shaped[agent] for agent in self.suite.agents])}
 
     def measure(self, before: PyTree, after: PyTree, rewards: Any) -> dict[str, Array]:
-        sparse = rewards["agent_0"]
-        return {"sparse_return": sparse, "deliveries": sparse > 0}
+        return {"deliveries": rewards["agent_0"] > 0}
 
     def render(self, states: Sequence[PyTree]) -> list[np.ndarray]:
         with quiet():
@@ -121,7 +117,7 @@ class OvercookedV2Env(OvercookedEnv):
         suite.action_spaces = {agent: suite.action_space() for agent in suite.agents}
 
     def measure(self, before: PyTree, after: PyTree, rewards: Any) -> dict[str, Array]:
-        return {"sparse_return": rewards["agent_0"], "deliveries": after.new_correct_delivery}
+        return {"deliveries": after.new_correct_delivery}
 
     def render(self, states: Sequence[PyTree]) -> list[np.ndarray]:
         return draw_pictures(states, self.draw)

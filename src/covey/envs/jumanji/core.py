@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from covey.envs.base import Actions, Reward, TaskConfig, first_step, next_step
 from covey.types import ActionSpec, Array, EnvSpec, GroupSpec, Key, MetricSpec, PyTree, TimeStep
@@ -121,8 +122,10 @@ class JumanjiEnv:
     def _picture(self, state: PyTree) -> np.ndarray:
         self.draw(jax.tree.map(_to_host, state))
         figure = plt.gcf()
-        figure.canvas.draw()
-        picture = np.asarray(figure.canvas.buffer_rgba())[..., :3].copy()
+        canvas = figure.canvas
+        assert isinstance(canvas, FigureCanvasAgg)
+        canvas.draw()
+        picture = np.asarray(canvas.buffer_rgba())[..., :3].copy()
         plt.close(figure)
         return picture
 

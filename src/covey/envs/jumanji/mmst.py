@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -41,7 +42,8 @@ class IndividualReward(DenseRewardFn):
     """Jumanji's reward, before it sums over the agents."""
 
     def __call__(self, state: PyTree, actions: Array, nodes_to_connect: Array) -> Array:
-        rewards = jax.vmap(self.reward_fun)(nodes_to_connect, actions, state.positions)
+        reward_of_one: Callable[..., Array] = self.reward_fun
+        rewards = jax.vmap(reward_of_one)(nodes_to_connect, actions, state.positions)
         return rewards * ~state.finished_agents
 
 

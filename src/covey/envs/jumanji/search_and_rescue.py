@@ -33,16 +33,25 @@ class SearchAndRescueConfig(TaskConfig):
     time_limit: int = 400
 
 
+class RewardUntil(IndividualRewardFn):
+    """Jumanji's reward, scaled by our time limit: it would take its own, which is never reached."""
+
+    def __init__(self, time_limit: int, *, decays: bool):
+        super().__init__(scale_rewards=decays)
+        self.time_limit = time_limit
+
+    def __call__(self, found_targets: Array, step: int, time_limit: int) -> Array:
+        return super().__call__(found_targets, step, self.time_limit)
+
+
 class SearchAndRescue(JumanjiEnv):
     def __init__(self, config: SearchAndRescueConfig):
         generator = RandomGenerator(num_searchers=config.num_searchers, num_targets=config.num_targets)
-        reward = IndividualRewardFn(scale_rewards=config.reward_decays)
         env = JumanjiSearchAndRescue(
             target_contact_range=config.contact_range,
             time_limit=NEVER,
             generator=generator,
-            # Jumanji would scale by its own limit, which is never reached.
-            reward_fn=lambda found, step, _: reward(found, step, config.time_limit),
+            reward_fn=RewardUntil(config.time_limit, decays=config.reward_decays),
             observation=AgentAndTargetObservationFn(
                 num_vision=config.num_vision,
                 searcher_vision_range=config.searcher_vision_range,
