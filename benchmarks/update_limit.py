@@ -6,8 +6,9 @@ a critic that sees all three, Adam. Nearly all of its arithmetic is in the matri
 and backward. So its limit is the rate at which the machine does these products and nothing else.
 
   products   each product of a minibatch alone, over and over inside one compiled program; FLOP of all / time of all
-  update     the same FLOP / time of `algorithm.update` per minibatch: advantages, shuffling, losses, gradients, clipping
-             and Adam included
+  update     the same FLOP / time of `algorithm.update` per minibatch: advantages, shuffling, losses, gradients,
+             clipping and Adam included
+  NumPy      the same products by NumPy's BLAS, a second opinion on what the machine can do
   ratio      update / products: the share of the time that goes into products, if those run as fast as they can
 
 One thread on one core. `--profile` prints where the update's time goes. Further arguments are overrides of the
@@ -23,6 +24,8 @@ import json
 import os
 import tempfile
 from typing import Any
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when NumPy is imported
 
 import common
 import jax
@@ -82,6 +85,7 @@ def main(arguments: list[str] | None = None) -> None:
         return
     shapes = product_shapes(state.params)
     programs = {f"product_{i}": make_product(*shape) for i, shape in enumerate(shapes)}
+    programs |= {f"numpy_{i}": make_numpy_product(*shape) for i, shape in enumerate(shapes)}
     programs["update"] = common.Program(run=run_update)
     timings = common.measure(programs, seconds=options.seconds, rounds=options.rounds)
     flop = sum(2 * rows * columns * inner for _, rows, inner, columns in shapes)
@@ -95,10 +99,13 @@ def report(
     timings: dict[str, common.Timing],
     num_minibatches: int,
 ) -> None:
-    products = [timing for name, timing in timings.items() if name != "update"]
+    products = [timings[f"product_{i}"] for i in range(len(shapes))]
+    numpy = [timings[f"numpy_{i}"] for i in range(len(shapes))]
     update = timings["update"]
     wall = {"products": sum(t.wall for t in products), "update": update.wall / num_minibatches}
+    wall["numpy"] = sum(t.wall for t in numpy)
     cpu = {"products": sum(t.cpu for t in products), "update": update.cpu / num_minibatches}
+    cpu["numpy"] = sum(t.cpu for t in numpy)
     rate = {name: flop / seconds / 1e9 for name, seconds in wall.items()}
     ratio, cpu_ratio = wall["products"] / wall["update"], cpu["products"] / cpu["update"]
     print(f"minibatch  {flop / 1e6:.1f} MFLOP in {len(shapes)} matrix products")
@@ -106,6 +113,7 @@ def report(
         name = f"{kind} [{rows} x {inner}] [{inner} x {columns}]"
         print(f"  {name:<46} {2 * rows * inner * columns / timing.wall / 1e9:6.1f} GFLOP/s {timing.wall * 1e6:8.1f} us")
     print(f"products   {rate['products']:.1f} GFLOP/s, {wall['products'] * 1e3:.2f} ms per minibatch")
+    print(f"NumPy      {rate['numpy']:.1f} GFLOP/s, {wall['numpy'] * 1e3:.2f} ms per minibatch")
     print(f"update     {rate['update']:.1f} GFLOP/s, {wall['update'] * 1e3:.2f} ms per minibatch")
     print(f"ratio      {common.verdict(ratio, TARGET)}; by CPU time {cpu_ratio:.3f}")
     figures = {
@@ -217,13 +225,32 @@ def product_shapes(params: PyTree) -> list[tuple[str, int, int, int]]:
     return shapes
 
 
-def make_product(kind: str, rows: int, inner: int, columns: int) -> common.Program:
-    """One product as the gradient computes it: without transposing its operands in memory."""
+def make_operands(kind: str, rows: int, inner: int, columns: int) -> tuple[np.ndarray, np.ndarray, tuple[int, int]]:
+    """The two matrices as they lie in memory, and the axes that the product sums over."""
     contract = {"forward": (1, 0), "weights": (0, 0), "inputs": (1, 1)}[kind.split()[-1]]
     random = np.random.default_rng(0)
     left_shape = (inner, rows) if contract[0] == 0 else (rows, inner)
     right_shape = (columns, inner) if contract[1] == 1 else (inner, columns)
-    left, right = (jnp.asarray(random.normal(size=shape), jnp.float32) for shape in (left_shape, right_shape))
+    left, right = (random.normal(size=shape).astype(np.float32) for shape in (left_shape, right_shape))
+    return left, right, contract
+
+
+def make_numpy_product(kind: str, rows: int, inner: int, columns: int) -> common.Program:
+    left, right, contract = make_operands(kind, rows, inner, columns)
+    left, right = (left.T if contract[0] == 0 else left), (right.T if contract[1] == 1 else right)
+    result = np.empty((rows, columns), np.float32)
+
+    def run(repetitions: int) -> np.ndarray:
+        for _ in range(repetitions):
+            np.matmul(left, right, out=result)
+        return result
+
+    return common.Program(run=run)
+
+
+def make_product(kind: str, rows: int, inner: int, columns: int) -> common.Program:
+    """One product as the gradient computes it: without transposing its operands in memory."""
+    left, right, contract = make_operands(kind, rows, inner, columns)
 
     @jax.jit
     def repeat(repetitions: Array, left: Array, right: Array) -> Array:
@@ -236,7 +263,7 @@ def make_product(kind: str, rows: int, inner: int, columns: int) -> common.Progr
 
         return jax.lax.fori_loop(0, repetitions, product, (left, jnp.zeros((rows, columns))))[1]
 
-    return common.Program(run=lambda repetitions: repeat(jnp.int32(repetitions), left, right))
+    return common.Program(run=lambda repetitions: repeat(jnp.int32(repetitions), jnp.asarray(left), jnp.asarray(right)))
 
 
 # ---------------------------------------------------------------------------------------------------------- profile

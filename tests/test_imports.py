@@ -69,7 +69,9 @@ def test_imports_point_downward(path):
     for module in own_imports(path):
         imported = part_of(module)
         assert imported in LEVEL, f"{importer} imports {imported}, which has no place among the arrows"
-        allowed = imported == importer or LEVEL[imported] > LEVEL[importer] or LEVEL[importer] == BOTTOM == LEVEL[imported]
+        allowed = (
+            imported == importer or LEVEL[imported] > LEVEL[importer] or LEVEL[importer] == BOTTOM == LEVEL[imported]
+        )
         assert allowed, f"{name_of(path)} imports covey.{module}"
 
 

@@ -167,6 +167,6 @@ def coerce(hint: Any, value: Any, where: str, default: Any = None) -> Any:
         return build_config(default if default is not None else hint(), value, where)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    if isinstance(value, bool) and hint is not bool or not isinstance(value, hint):
+    if (isinstance(value, bool) and hint is not bool) or not isinstance(value, hint):
         raise UsageError(f"{where} takes {hint.__name__}, not {value!r}")
     return value

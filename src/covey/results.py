@@ -41,9 +41,7 @@ def make_results(task: str, algorithm: str, seed: int) -> Results:
     return {suite: {name or suite: {algorithm.replace(",", "_"): {f"seed_{seed}": {}}}}}
 
 
-def add_step(
-    results: Results, *, frames: int, elapsed_seconds: float, metrics: Mapping[str, Values]
-) -> Results:
+def add_step(results: Results, *, frames: int, elapsed_seconds: float, metrics: Mapping[str, Values]) -> Results:
     """With one evaluation more, or in place of the one that was made at the same frame."""
     run = dict(steps(results))
     known = {step[STEP_COUNT]: name for name, step in run.items()}

@@ -122,7 +122,9 @@ def test_observations_of_rows(trained, flatten):
 def test_memory_needs_memory(trained, algorithm):
     overrides = ("algorithm.lr=1e-2", "algorithm.gamma=0.99")
     options = {"algorithm": algorithm, "rollout_length": 10, "num_envs": 64}
-    with_memory = trained("probe/memory", *overrides, "algorithm.sequence_length=5", model="gru", iterations=150, **options)
+    with_memory = trained(
+        "probe/memory", *overrides, "algorithm.sequence_length=5", model="gru", iterations=150, **options
+    )
     assert with_memory.returns(num_episodes=1024)[GROUP] >= 0.95
     without = trained("probe/memory", *overrides, iterations=60, **options)
     assert without.returns(num_episodes=1024)[GROUP] <= 0.6
@@ -140,9 +142,7 @@ def test_unlike_groups_learn_side_by_side(trained, algorithm):
 
 
 def test_lstm_remembers(trained):
-    team = trained(
-        "probe/memory", "algorithm.lr=1e-2", model="lstm", iterations=150, rollout_length=10, num_envs=64
-    )
+    team = trained("probe/memory", "algorithm.lr=1e-2", model="lstm", iterations=150, rollout_length=10, num_envs=64)
     assert team.returns(num_episodes=1024)[GROUP] >= 0.95
 
 
@@ -271,9 +271,9 @@ def test_a_critic_that_sees_the_state_knows_more(fresh, normalised):
     options = {"iterations": 80, "algorithm": "mappo", "env": env}
     normalise = f"algorithm.observation_normalisation={normalised}"
     explained = {
-        sees: fresh("probe/copy", f"algorithm.critic_sees={sees}", normalise, **options).metrics[
-            f"{GROUP}/explained_variance"
-        ][-10:].mean()
+        sees: fresh("probe/copy", f"algorithm.critic_sees={sees}", normalise, **options)
+        .metrics[f"{GROUP}/explained_variance"][-10:]
+        .mean()
         for sees in ("auto", "joint", "own")
     }
     assert explained["auto"] > 0.95
@@ -322,7 +322,9 @@ def test_separate_parameters(fresh, algorithm):
 
         def step(self, state, action, key):
             reward = (action[GROUP] == jnp.arange(self.agents)).astype(jnp.float32)
-            return state, next_step({GROUP: jnp.zeros((self.agents, 1))}, {GROUP: reward}, terminated=jnp.ones((), bool))
+            return state, next_step(
+                {GROUP: jnp.zeros((self.agents, 1))}, {GROUP: reward}, terminated=jnp.ones((), bool)
+            )
 
     env = TimeLimit(Roles(ProbeConfig()), 10)
     separate = ("algorithm.share_parameters=false", "algorithm.share_critic_parameters=false")

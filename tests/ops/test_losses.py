@@ -49,7 +49,11 @@ def test_clipped_policy_loss_pushes_towards_good_actions_until_the_clip():
 
 
 def test_value_losses_by_hand():
-    value, old, target = jnp.array([2.0, 0.0, 1.0, 5.0]), jnp.array([1.0, 0.0, 1.0, 1.0]), jnp.array([3.0, 1.0, 1.0, 0.0])
+    value, old, target = (
+        jnp.array([2.0, 0.0, 1.0, 5.0]),
+        jnp.array([1.0, 0.0, 1.0, 1.0]),
+        jnp.array([3.0, 1.0, 1.0, 0.0]),
+    )
     assert float(losses.value_loss(value, target, ALL)) == pytest.approx((1 + 1 + 0 + 25) / 4)
     assert float(losses.value_loss(value, target, SOME)) == pytest.approx(0.5)
     # Kept within 0.5 of the old value: 1.5, 0, 1, 1.5; the larger error of each counts.

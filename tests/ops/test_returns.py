@@ -69,7 +69,9 @@ def test_gae_by_hand(terminated, last, advantages):
 def test_gae_equals_a_plain_loop(shape, ends, gamma, gae_lambda, seed):
     rng = np.random.default_rng(seed)
     reward, value, next_value = rng.normal(size=(3, *shape)).astype(np.float32)
-    last = {"random": rng.random(shape[:2]) < 0.4, "none": np.zeros(shape[:2], bool)}.get(ends, np.ones(shape[:2], bool))
+    last = {"random": rng.random(shape[:2]) < 0.4, "none": np.zeros(shape[:2], bool)}.get(
+        ends, np.ones(shape[:2], bool)
+    )
     terminated = {"random": rng.random(shape) < 0.4, "all terminated": np.ones(shape, bool)}.get(
         ends, np.zeros(shape, bool)
     )

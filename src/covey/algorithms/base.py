@@ -54,21 +54,21 @@ def make_team(parts: Mapping[str, Algorithm], hooks: Hooks = Hooks()) -> Algorit
 
     def init(key: Key) -> PyTree:
         keys = jax.random.split(key, len(parts))
-        return {group: part.init(k) for (group, part), k in zip(parts.items(), keys)}
+        return {group: part.init(k) for (group, part), k in zip(parts.items(), keys, strict=True)}
 
     def initial_carry(num_envs: int) -> PyTree:
         return {group: part.initial_carry(num_envs) for group, part in parts.items()}
 
     def act(state: PyTree, timestep: TimeStep, carry: PyTree, key: Key, explore: bool) -> tuple[PyTree, PyTree, PyTree]:
         actions, extras, carries = {}, {}, {}
-        for (group, part), k in zip(parts.items(), jax.random.split(key, len(parts))):
+        for (group, part), k in zip(parts.items(), jax.random.split(key, len(parts)), strict=True):
             actions[group], extras[group], carries[group] = part.act(state[group], timestep, carry[group], k, explore)
         return actions, extras, carries
 
     def update(state: PyTree, batch: Batch, key: Key, progress: Array) -> tuple[PyTree, dict[str, Array], PyTree]:
         states, priorities = {}, {}
         metrics: dict[str, Array] = {}
-        for (group, part), k in zip(parts.items(), jax.random.split(key, len(parts))):
+        for (group, part), k in zip(parts.items(), jax.random.split(key, len(parts)), strict=True):
             own = dataclasses.replace(
                 batch,
                 transitions={group: _hooked(hooks, group, batch.transitions[group])},

@@ -286,7 +286,9 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
         carry = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch.carries)
         return dataclasses.replace(sequences, carry=carry)
 
-    def ppo_loss(params: PyTree, state: PpoState, samples: Samples, key: Key, entropy_coef: Array) -> tuple[Array, dict]:
+    def ppo_loss(
+        params: PyTree, state: PpoState, samples: Samples, key: Key, entropy_coef: Array
+    ) -> tuple[Array, dict]:
         """The loss on one minibatch `[L, N, …]` and what is worth logging of it."""
         parameters, _ = actor.apply(params["actor"], samples.observation, samples.carry["actor"], samples.reset)
         output, _ = evaluate_critic(params["critic"], samples.critic_input, samples.carry["critic"], samples.reset)
@@ -435,7 +437,9 @@ def _num_minibatches(config: PpoConfig, local_frames: int, axis: str | None, num
     return num
 
 
-def _update_observation_moments(config: PpoConfig, state: PpoState, transitions: Transition, axis: str | None) -> PpoState:
+def _update_observation_moments(
+    config: PpoConfig, state: PpoState, transitions: Transition, axis: str | None
+) -> PpoState:
     """After the update, so that an iteration learns with the same normalisation that it acted with."""
     if not config.observation_normalisation:
         return state

@@ -71,9 +71,7 @@ class BatchedEnv:
 
     def step(self, state: BatchState, actions: Actions, key: Key) -> tuple[BatchState, TimeStep, Episodes]:
         key_step, key_pool = jax.random.split(key)
-        env_state, timestep = jax.vmap(self.env.step)(
-            state.env, actions, jax.random.split(key_step, self.num_envs)
-        )
+        env_state, timestep = jax.vmap(self.env.step)(state.env, actions, jax.random.split(key_step, self.num_envs))
         episodes = add_step(state.episodes, timestep, self.spec)
         state = dataclasses.replace(state, env=env_state, episodes=restart_episodes(episodes, timestep.last, self.spec))
 
@@ -132,11 +130,13 @@ def init_episodes(spec: EnvSpec, num_envs: int) -> Episodes:
 
 def add_step(episodes: Episodes, timestep: TimeStep, spec: EnvSpec) -> Episodes:
     """Adds one step `[B]`: a group's return is the mean over its agents of their summed rewards."""
-    reduce: dict[str, Callable[[Array, Array], Array]] = {"sum": jnp.add, "last": lambda _, new: new, "max": jnp.maximum}
+    reduce: dict[str, Callable[[Array, Array], Array]] = {
+        "sum": jnp.add,
+        "last": lambda _, new: new,
+        "max": jnp.maximum,
+    }
     return Episodes(
-        returns={
-            name: total + timestep.groups[name].reward.mean(axis=-1) for name, total in episodes.returns.items()
-        },
+        returns={name: total + timestep.groups[name].reward.mean(axis=-1) for name, total in episodes.returns.items()},
         length=episodes.length + 1,
         metrics={
             name: reduce[spec.metrics[name].reduction](value, timestep.metrics[name].astype(jnp.float32))

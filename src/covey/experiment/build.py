@@ -104,7 +104,9 @@ def is_deterministic(config: Config, env: Env) -> bool:
     return all(isinstance(g.action, Continuous) for g in env.spec.groups.values()) if asked is None else asked
 
 
-def make_evaluate(env: Env, algorithm: Algorithm, num_episodes: int, deterministic: bool, devices: list[Any]) -> Wrapped:
+def make_evaluate(
+    env: Env, algorithm: Algorithm, num_episodes: int, deterministic: bool, devices: list[Any]
+) -> Wrapped:
     """Plays exactly `num_episodes`, split over the devices."""
     per_device = math.ceil(num_episodes / len(devices))
 

@@ -53,9 +53,10 @@ def use_compilation_cache() -> None:
     if jax.config.values["jax_compilation_cache_dir"] is None:
         base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         jax.config.update("jax_compilation_cache_dir", str(Path(base) / "covey" / "jax"))
+        # Not in a folder of the user's own: entries that JAX wrote there without a limit make limited writes fail.
+        jax.config.update("jax_compilation_cache_max_size", CACHE_BYTES)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
-    jax.config.update("jax_compilation_cache_max_size", CACHE_BYTES)
 
 
 def _started() -> bool:

@@ -99,7 +99,8 @@ def merge_reports(reports: list[dict[str, Any]]) -> dict[str, Any]:
 def print_report(report: dict[str, Any]) -> None:
     episodes = report["episodes"]
     how = "greedy" if report["deterministic"] else "sampled"
-    print(f"{report['algorithm']} on {report['task']}, {report['parameters']} parameters, {how} actions ({report['run']})")
+    what = f"{report['algorithm']} on {report['task']}"
+    print(f"{what}, {report['parameters']} parameters, {how} actions ({report['run']})")
     for name, values in episodes.items():
         print(f"  {name:<16} {format_returns(values)}")
 
@@ -174,4 +175,3 @@ def write_video(frames: list[np.ndarray], path: Path) -> None:
                 shown.set_data(frame)
                 writer.grab_frame()
         plt.close(figure)
-

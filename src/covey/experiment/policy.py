@@ -67,7 +67,9 @@ class Policy:
         timestep = self._timestep(observations, masks)
         carry = self.initial_carry(num_envs) if carry is None else carry
         greedy = key is None if deterministic is None else deterministic
-        actions, _, carry = self._act(self.learner, timestep, carry, jax.random.key(0) if key is None else key, not greedy)
+        actions, _, carry = self._act(
+            self.learner, timestep, carry, jax.random.key(0) if key is None else key, not greedy
+        )
         if single:
             actions = jax.tree.map(lambda action: action[0], actions)
         return (actions if isinstance(observation, Mapping) else actions[self._only_group()]), carry

@@ -52,7 +52,6 @@ class Progress:
     seconds_evaluating: float = 0.0
     seconds_compiling: float = 0.0
     metrics_offset: int = 0
-    finished: bool = False
 
 
 class Training:
@@ -90,6 +89,7 @@ class Training:
         self._results = marl_eval.make_results(config.task.name, config.algorithm.name, config.seed)
         self._key_evaluate = jax.random.key(jnp.uint32(config.seed) ^ jnp.uint32(0x9E3779B9))
         self._chunk_size = 1
+        self._latest_return: float | None = None
         self._init: Callable[..., TrainState]  # these three from `_compile` on
         self._run_chunk: Callable[..., tuple[TrainState, dict[str, Array]]]
         self._evaluate_compiled: Callable[..., dict[str, Array]]
@@ -103,7 +103,9 @@ class Training:
     @property
     def coefficients(self) -> dict[str, dict[str, float]]:
         """The bases that schedules scale, by group."""
-        return {group: {k: float(v) for k, v in part.coefficients.items()} for group, part in self.state.learner.items()}
+        return {
+            group: {k: float(v) for k, v in part.coefficients.items()} for group, part in self.state.learner.items()
+        }
 
     def set_coefficient(self, name: str, value: float) -> None:
         """Sets a coefficient (`lr`, `entropy_coef`) of every group that has it, from the next iteration on."""
@@ -183,7 +185,6 @@ class Training:
         self.best = _put_like(restored.tree["best"], self.best)
         self.iteration = restored.iteration
         self.progress = Progress(**restored.meta)
-        self.progress.finished = False
         self.progress.seconds_compiling += seconds_compiling
         self.run_directory.metrics.cut(self.progress.metrics_offset)
         known = self.run_directory.read_results()
@@ -304,7 +305,7 @@ class Training:
             record = {names.ITERATION: number, **record, names.FRAMES_PER_SECOND: rate}
             self._record(names.TRAIN, record, number * self.frames_per_iteration)
         value = record[f"collection/{names.MEAN_RETURN}"]
-        self._latest_return = value if math.isfinite(value) else getattr(self, "_latest_return", None)
+        self._latest_return = value if math.isfinite(value) else self._latest_return
         self.console.progress(
             iteration * self.frames_per_iteration, mean_return=self._latest_return, frames_per_second=rate
         )
@@ -344,8 +345,6 @@ class Training:
 
     def _finish(self) -> Summary:
         absolute = self._absolute() if self.config.experiment.absolute_metric else None
-        self.progress.finished = True
-        self._save(self._checkpoint_tree(), self.iteration)
         steps = list(marl_eval.steps(self._results).values())
         seconds = {"compiling": self.progress.seconds_compiling, **self._split_training_time()}
         return Summary(
@@ -427,4 +426,3 @@ def _signals() -> Iterator[list[int]]:
         for number, handler in previous.items():
             with contextlib.suppress(ValueError):
                 signal.signal(number, handler)
-

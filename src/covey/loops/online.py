@@ -99,9 +99,7 @@ def make_online_loop(
         metrics = metrics | {f"collection/{name}": value for name, value in episode_means(sums).items()}
         if hooks.metrics:
             metrics = hooks.metrics(metrics)
-        state = dataclasses.replace(
-            state, learner=learner, actor=add_device_axis(actor), iteration=state.iteration + 1
-        )
+        state = dataclasses.replace(state, learner=learner, actor=add_device_axis(actor), iteration=state.iteration + 1)
         return state, metrics
 
     def chunk(state: TrainState, num_iterations: Array) -> tuple[TrainState, dict[str, Array]]:

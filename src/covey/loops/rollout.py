@@ -34,15 +34,14 @@ def init_actor(env: BatchedEnv, algorithm: Algorithm, key: Key) -> Actor:
 def unroll(
     env: BatchedEnv, algorithm: Algorithm, learner: PyTree, actor: Actor, key: Key, num_steps: int
 ) -> tuple[Actor, dict[str, Transition], EpisodeSums]:
-    """Acts for `num_steps`; returns the actor after them, each group's transitions `[T, B, …]`, and finished episodes."""
+    """Acts for `num_steps`; returns the actor after them, transitions `[T, B, …]` by group, and finished episodes."""
 
     def step(actor: Actor, key_step: Key) -> tuple[Actor, tuple[dict[str, Transition], EpisodeSums]]:
         key_act, key_env = jax.random.split(key_step)
         actions, extras, carry = algorithm.act(learner, actor.timestep, actor.carry, key_act, True)
         env_state, timestep, episodes = env.step(actor.env, actions, key_env)
         transitions = {
-            group: make_transition(group, actor.timestep, actions[group], extras[group], timestep)
-            for group in actions
+            group: make_transition(group, actor.timestep, actions[group], extras[group], timestep) for group in actions
         }
         return Actor(env=env_state, timestep=timestep, carry=carry), (transitions, sum_ended(episodes, timestep.last))
 
@@ -57,22 +56,24 @@ def collect(
     length = algorithm.sequence_length or num_steps
     if length == 1:  # no memory: nothing to keep between steps
         next_actor, transitions, sums = unroll(env, algorithm, learner, actor, key, num_steps)
-        batch = Batch(transitions=transitions, carries=actor.carry, final=next_actor.timestep, final_carry=next_actor.carry)
+        batch = Batch(
+            transitions=transitions, carries=actor.carry, final=next_actor.timestep, final_carry=next_actor.carry
+        )
         return next_actor, batch, sums
 
     def sequence(actor: Actor, key_sequence: Key):
         next_actor, transitions, sums = unroll(env, algorithm, learner, actor, key_sequence, length)
         return next_actor, (transitions, actor.carry, sums)
 
-    next_actor, (transitions, carries, sums) = jax.lax.scan(
-        sequence, actor, jax.random.split(key, num_steps // length)
-    )
+    next_actor, (transitions, carries, sums) = jax.lax.scan(sequence, actor, jax.random.split(key, num_steps // length))
     transitions = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), transitions)
     batch = Batch(transitions=transitions, carries=carries, final=next_actor.timestep, final_carry=next_actor.carry)
     return next_actor, batch, jax.tree.map(lambda x: x.sum(axis=0), sums)
 
 
-def make_transition(group: str, before: TimeStep, action: Array, extras: dict[str, Array], after: TimeStep) -> Transition:
+def make_transition(
+    group: str, before: TimeStep, action: Array, extras: dict[str, Array], after: TimeStep
+) -> Transition:
     seen, got = before.groups[group], after.groups[group]
     return Transition(
         observation=seen.observation,
@@ -108,4 +109,3 @@ def episode_means(sums: EpisodeSums) -> dict[str, Array]:
         **returns,
         **mean.metrics,
     }
-

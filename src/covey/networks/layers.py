@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -91,9 +92,7 @@ class Mlp(nnx.Module):
     def __init__(self, inputs: int, sizes: Sequence[int], config: LayersConfig, rngs: nnx.Rngs):
         self.activation = config.activation
         borders = [inputs, *sizes]
-        self.layers = nnx.List(
-            [make_linear(a, b, config.initialiser, rngs) for a, b in zip(borders[:-1], borders[1:])]
-        )
+        self.layers = nnx.List([make_linear(a, b, config.initialiser, rngs) for a, b in itertools.pairwise(borders)])
         self.norms = nnx.List([nnx.LayerNorm(size, rngs=rngs) for size in sizes] if config.norm is Norm.layer else [])
         self.num_features = borders[-1]
 

@@ -99,7 +99,9 @@ def _make_multi_categorical(num_actions: tuple[int, ...]) -> Distribution:
 
     def sample(logits: Array, mask: Array | None, key: Key) -> Array:
         keys = jax.random.split(key, len(num_actions))
-        return jnp.stack([sample_categorical(part, k) for part, k in zip(parts(logits, mask), keys)], axis=-1)
+        return jnp.stack(
+            [sample_categorical(part, k) for part, k in zip(parts(logits, mask), keys, strict=True)], axis=-1
+        )
 
     def mode(logits: Array, mask: Array | None) -> Array:
         return jnp.stack([jnp.argmax(part, axis=-1).astype(jnp.int32) for part in parts(logits, mask)], axis=-1)

@@ -1,0 +1,450 @@
+"""The learning results: named experiments, each with a number to reach, and the table and picture made of them.
+
+  python benchmarks/learning.py list                             names, commands and numbers to reach
+  python benchmarks/learning.py run NAME [--seeds 3]             trains, then writes results/NAME.json
+  python benchmarks/learning.py run NAME algorithm.lr=1e-3       further overrides become part of the command
+  python benchmarks/learning.py table                            results/README.md and results/curves.png
+
+`run` calls `covey train` once for all seeds. Seeds that are finished in the run directory stay as they are, unfinished
+ones go on where they stopped, and a run directory of another configuration is refused, not overwritten.
+
+A result is judged by the absolute metric: each seed's best parameters on ten times an evaluation's episodes, all fresh.
+Its mean over seeds comes with a 95% interval by Student's t over the seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import covey
+from covey import results as marl_eval
+from covey.errors import CoveyError
+from covey.experiment.run_directory import RunDirectory, run_directories
+from covey.files import to_json, write_atomically
+from covey.results import mean_and_interval
+
+ROOT = Path(__file__).parents[1]
+ANCHORS = Path(covey.__file__).parent / "anchors.json"
+NOT_COMPARED = {"seed", "seeds", "run_dir"}  # what may differ between a run and the command that asks for it
+NOT_COMPARED_EXPERIMENT = {"schedule_frames", "devices", "loggers", "logger_options", "checkpoint_keep"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """`arguments` of `covey train`; `metric` is what counts, and `meaning` says what it is where it is no return.
+
+    The mean must be at least `threshold`, or with `at_most` not above it beyond its interval. `published` names the
+    entry of anchors.json to compare with, by algorithm and source. `tuning` states what was tried to get here.
+    """
+
+    arguments: str
+    threshold: float
+    metric: str = "mean_return"
+    meaning: str = ""
+    at_most: bool = False
+    published: tuple[str, str] | None = None
+    tuning: str = "none"
+
+
+LBF = "task=lbf/8x8-2p-2f-coop experiment.frames=2_000_000"
+LBF_2S = "task=lbf/2s-8x8-2p-2f-coop model=gru critic_model=gru experiment.frames=5_000_000"
+RWARE = (
+    "algorithm=mappo algorithm.lr=2.5e-4 algorithm.num_minibatches=2 experiment.num_envs=128 "
+    "experiment.frames=20_000_000 experiment.evaluation_interval=500_000"
+)
+MEMORY = (
+    "algorithm=ippo task=probe/memory experiment.frames=300_000 experiment.evaluation_interval=30_000 "
+    "experiment.evaluation_episodes=256 experiment.evaluation_deterministic=true"
+)
+EXPERIMENTS = {
+    "lbf-ippo": Experiment(arguments=f"algorithm=ippo {LBF}", threshold=0.98, published=("ippo", "sable")),
+    "lbf-mappo": Experiment(arguments=f"algorithm=mappo {LBF}", threshold=0.98, published=("mappo", "sable")),
+    "lbf-2s-rec-ippo": Experiment(arguments=f"algorithm=ippo {LBF_2S}", threshold=0.95, published=("ippo", "sable")),
+    "lbf-2s-rec-mappo": Experiment(arguments=f"algorithm=mappo {LBF_2S}", threshold=0.95, published=("mappo", "sable")),
+    "connector": Experiment(
+        arguments="algorithm=mappo task=connector/con-5x5x3a experiment.frames=5_000_000",
+        threshold=0.83,
+        published=("mappo", "sable"),
+    ),
+    "smax-2s3z": Experiment(
+        arguments="algorithm=ippo task=smax/2s3z model=gru critic_model=gru algorithm.lr=4e-3 algorithm.clip=0.05 "
+        "algorithm.max_grad_norm=0.25 algorithm.agent_ids=false experiment.num_envs=128 experiment.frames=2_000_000",
+        threshold=0.95,
+        metric="win_rate",
+        meaning="share of battles won",
+        published=("ippo, recurrent", "jaxmarl"),
+        tuning="none: the settings of JaxMARL's recurrent baseline",
+    ),
+    "rware-tiny-4ag": Experiment(
+        arguments=f"task=rware/tiny-4ag {RWARE}", threshold=22.0, published=("mappo", "sable")
+    ),
+    "rware-tiny-2ag": Experiment(
+        arguments=f"task=rware/tiny-2ag {RWARE}", threshold=14.0, published=("mappo", "sable")
+    ),
+    "overcooked-cramped": Experiment(
+        arguments="algorithm=ippo task=overcooked/cramped_room experiment.frames=5_000_000 algorithm.lr=5e-4",
+        threshold=200.0,
+        metric="sparse_return",
+        meaning="20 for each soup delivered, shaped rewards left out",
+        published=("best of several", "jaxmarl_figures"),
+    ),
+    "memory-gru": Experiment(arguments=f"{MEMORY} model=gru critic_model=gru", threshold=0.99),
+    "memory-mlp": Experiment(arguments=f"{MEMORY} model=mlp critic_model=mlp", threshold=0.5, at_most=True),
+}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="list|run|table")
+    verbs.add_parser("list", help="names, commands and numbers to reach")
+    run_parser = verbs.add_parser("run", help="train, and write results/NAME.json")
+    run_parser.add_argument("name", choices=EXPERIMENTS, metavar="NAME", help=", ".join(EXPERIMENTS))
+    run_parser.add_argument("--seeds", type=int, default=3)
+    run_parser.add_argument("--devices", type=int, help="CPU devices; default: all cores")
+    run_parser.add_argument("--runs", type=Path, default=Path("runs/learning"), help="where run directories go")
+    table_parser = verbs.add_parser("table", help="write results/README.md and results/curves.png")
+    for verb_parser in (run_parser, table_parser):
+        verb_parser.add_argument("--results", type=Path, default=ROOT / "results", help="default: results/")
+    options, overrides = parser.parse_known_args(arguments)
+    wrong = [text for text in overrides if options.verb != "run" or text.startswith("-") or "=" not in text]
+    if wrong:
+        parser.error(f"unrecognised: {' '.join(wrong)}")
+    try:
+        if options.verb == "list":
+            list_experiments()
+        elif options.verb == "run":
+            run(options, overrides)
+        else:
+            write_table(options.results)
+    except CoveyError as error:
+        sys.exit(f"{error}")
+
+
+def list_experiments() -> None:
+    for name, experiment in EXPERIMENTS.items():
+        sign = "<=" if experiment.at_most else ">="
+        print(f"{name}: {experiment.metric} {sign} {experiment.threshold:g}\n  covey train {experiment.arguments}")
+
+
+# ------------------------------------------------------------------------------------------------------------- run
+
+
+def run(options: argparse.Namespace, overrides: list[str]) -> None:
+    experiment = EXPERIMENTS[options.name]
+    devices = [f"experiment.devices={options.devices}"] if options.devices else []
+    arguments = [*shlex.split(experiment.arguments), *devices, *overrides]
+    run_dir = options.runs / options.name
+    seeds = list(range(options.seeds))
+    there = existing_seeds(run_dir)
+    for path in there.values():
+        refuse_other(path, arguments)
+    new = [seed for seed in seeds if seed not in there]
+    for seed in (seed for seed in seeds if seed in there):
+        if not is_finished(there[seed]):
+            call_covey("resume", str(there[seed]))
+    if new:
+        whole = f"seeds={options.seeds}" if new == seeds else f"seeds=[{','.join(map(str, new))}]"
+        call_covey("train", *arguments, whole, f"run_dir={run_dir}")
+    command = shlex.join(["covey", "train", *arguments, f"seeds={options.seeds}", f"run_dir={run_dir}"])
+    result = summarise(options.name, experiment, command, [run_dir / f"seed_{seed}" for seed in seeds])
+    options.results.mkdir(parents=True, exist_ok=True)
+    path = options.results / f"{options.name}.json"
+    write_atomically(path, compact_json(result))
+    print(f"{options.name}: {describe_value(result)}, {describe_threshold(result)}; wrote {path}")
+
+
+def existing_seeds(run_dir: Path) -> dict[int, Path]:
+    if not run_dir.exists():
+        return {}
+    return {int(path.name.removeprefix("seed_")): path for path in run_directories(run_dir)}
+
+
+def refuse_other(path: Path, arguments: list[str]) -> None:
+    """Exits where the run in `path` is not of the experiment that `arguments` describe."""
+    from covey.experiment.compose import compose
+    from covey.experiment.config import to_dict
+
+    wanted, stored = flatten(to_dict(compose(arguments))), flatten(RunDirectory.open(path).config)
+    ignored = NOT_COMPARED | {f"experiment.{name}" for name in NOT_COMPARED_EXPERIMENT}
+    differing = [
+        f"{name}={stored.get(name)} there, {wanted.get(name)} asked for"
+        for name in {**wanted, **stored}
+        if name.partition(".logger_options")[0] not in ignored and wanted.get(name) != stored.get(name)
+    ]
+    if differing:
+        sys.exit(f"{path} is a run of another configuration ({'; '.join(differing)}); move it away, or give --runs")
+
+
+def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested dictionaries as one with dotted names."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return flat
+
+
+def is_finished(path: Path) -> bool:
+    known = RunDirectory.open(path).read_results()
+    return known is not None and marl_eval.absolute_metrics(known) is not None
+
+
+def call_covey(*arguments: str) -> None:
+    print(f"$ covey {shlex.join(arguments)}", flush=True)
+    code = subprocess.run([sys.executable, "-m", "covey.cli", *arguments], check=False).returncode
+    if code:
+        sys.exit(code)
+
+
+# -------------------------------------------------------------------------------------------------------- summaries
+
+
+def summarise(name: str, experiment: Experiment, command: str, paths: list[Path]) -> dict[str, Any]:
+    """What results/NAME.json holds, read from finished run directories."""
+    runs = [RunDirectory.open(path) for path in paths]
+    environment, config = runs[0].environment, runs[0].config
+    members = [summarise_seed(run, experiment.metric) for run in runs]
+    absolute = [member["absolute"] for member in members]
+    mean, half_width = mean_and_interval(absolute)
+    bound = mean - half_width if experiment.at_most and math.isfinite(half_width) else mean
+    return {
+        "name": name,
+        "command": command,
+        "task": config["task"]["name"],
+        "algorithm": config["algorithm"]["name"],
+        "model": config["model"]["name"],
+        "covey_version": environment.get("packages", {}).get("covey"),
+        "commits": sorted({describe_commit(run.environment) for run in runs}),
+        "devices": config["experiment"]["devices"],
+        "metric": experiment.metric,
+        "definition": experiment.meaning or environment.get("returns", ""),
+        "evaluation": environment.get("evaluation"),
+        "episodes": members[0]["episodes"],
+        "frames": members[0]["curve"][-1][0],
+        "minutes": [member["minutes"] for member in members],
+        "seeds": [run.config["seed"] for run in runs],
+        "absolute": absolute,
+        "mean": mean,
+        "interval_95": half_width,
+        "threshold": experiment.threshold,
+        "at_most": experiment.at_most,
+        "reached": bound <= experiment.threshold if experiment.at_most else mean >= experiment.threshold,
+        "published": find_published(experiment, config["task"]["name"]),
+        "tuning": experiment.tuning,
+        "curves": [member["curve"] for member in members],
+    }
+
+
+def summarise_seed(run: RunDirectory, metric: str) -> dict[str, Any]:
+    known = run.read_results()
+    absolute = None if known is None else marl_eval.absolute_metrics(known)
+    if known is None or absolute is None:
+        sys.exit(f"{run.path} is not finished")
+    steps = list(marl_eval.steps(known).values())
+    return {
+        "curve": [[step[marl_eval.STEP_COUNT], mean_of(step[metric])] for step in steps],
+        "minutes": round(steps[-1][marl_eval.ELAPSED_TIME] / 60, 2),
+        "absolute": mean_of(absolute[metric]),
+        "episodes": len(absolute[metric]),
+    }
+
+
+def mean_of(values: list[float]) -> float:
+    return float(f"{sum(values) / len(values):.6g}")
+
+
+def describe_commit(environment: dict[str, Any]) -> str:
+    return f"{environment.get('git_commit')}{' with changes' if environment.get('git_dirty') else ''}"
+
+
+def find_published(experiment: Experiment, task: str) -> dict[str, Any] | None:
+    """The entry of anchors.json, with its source's title and budget."""
+    if experiment.published is None:
+        return None
+    algorithm, source = experiment.published
+    anchors = json.loads(ANCHORS.read_text(encoding="utf-8"))
+    entries = anchors["tasks"].get(task, {}).get("published", [])
+    for entry in entries:
+        if (entry["algorithm"], entry["source"], entry["metric"]) == (algorithm, source, experiment.metric):
+            about = anchors["sources"][source]
+            frames = entry.get("frames", about["frames"])
+            return {"value": entry["value"], "algorithm": algorithm, "source": about["title"], "frames": frames}
+    sys.exit(f"anchors.json has no {experiment.metric} of {algorithm} by {source} on {task}")
+
+
+def compact_json(result: dict[str, Any]) -> str:
+    """One line per field."""
+    lines = [f"  {json.dumps(name)}: {to_json(value)}" for name, value in result.items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+# ----------------------------------------------------------------------------------------------------------- table
+
+
+TABLE_HEAD = """\
+# Results
+
+Made by `python benchmarks/learning.py table` from the files in this folder, each of which was made by
+`python benchmarks/learning.py run NAME`. The mean is over seeds, of each seed's absolute metric: its best parameters on
+so many fresh episodes. The interval is 95%, by Student's t over the seeds. Frames are steps of one environment;
+minutes are of training and evaluating one seed, compiling left out.
+
+![Learning curves](curves.png)
+
+"""
+COLUMNS = (
+    "name", "what counts", "actions", "episodes", "frames", "minutes", "seeds", "mean", "to reach", "published",
+    "tuning", "command",
+)  # fmt: skip
+
+
+def write_table(folder: Path) -> None:
+    results = read_results(folder)
+    if not results:
+        sys.exit(f"no results in {folder}; `python benchmarks/learning.py run NAME` makes them")
+    rows = [make_row(result) for result in results]
+    lines = [" | ".join(COLUMNS), " | ".join("---" for _ in COLUMNS), *(" | ".join(row) for row in rows)]
+    commits = sorted({commit for result in results for commit in result["commits"]})
+    foot = f"\nCommits: {', '.join(commits)}.\n"
+    write_atomically(folder / "README.md", TABLE_HEAD + "".join(f"| {line} |\n" for line in lines) + foot)
+    draw_curves(results, folder / "curves.png")
+    print(f"wrote {folder / 'README.md'} and {folder / 'curves.png'}")
+
+
+def read_results(folder: Path) -> list[dict[str, Any]]:
+    """In the order of the experiments above; files of other names come last."""
+    found = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
+    found = {name: result for name, result in found.items() if "curves" in result}
+    return [found[name] for name in [*EXPERIMENTS, *(set(found) - set(EXPERIMENTS))] if name in found]
+
+
+def make_row(result: dict[str, Any]) -> list[str]:
+    minutes = sum(result["minutes"]) / len(result["minutes"])
+    return [
+        result["name"],
+        f"{result['metric']}: {result['definition']}",
+        result["evaluation"],
+        f"{result['episodes']:,}",
+        f"{result['frames']:,}",
+        f"{minutes:.1f} on {result['devices']} device{'s' if result['devices'] > 1 else ''}",
+        str(len(result["seeds"])),
+        describe_value(result),
+        describe_threshold(result),
+        describe_published(result["published"]),
+        result["tuning"],
+        f"`{result['command']}`",
+    ]
+
+
+def describe_value(result: dict[str, Any]) -> str:
+    mean, half_width = result["mean"], result["interval_95"]
+    if half_width is None or not math.isfinite(half_width):
+        return f"{mean:.4g}"
+    return f"{mean:.4g} ± {half_width:.2g}"
+
+
+def describe_threshold(result: dict[str, Any]) -> str:
+    sign = "≤" if result["at_most"] else "≥"
+    return f"{sign} {result['threshold']:g}: {'reached' if result['reached'] else '**not reached**'}"
+
+
+def describe_published(published: dict[str, Any] | None) -> str:
+    if published is None:
+        return "none"
+    budget = f", {published['frames']:,} frames" if published["frames"] else ""
+    return f"{published['value']:g} ({published['algorithm']}; {published['source']}{budget})"
+
+
+# --------------------------------------------------------------------------------------------------------- picture
+
+
+COLOURS = ("#0b6e99", "#d1611b", "#3b8c4b", "#8a4f9e")
+GREY = "#777777"
+
+
+def draw_curves(results: list[dict[str, Any]], path: Path) -> None:
+    """One panel per task: each experiment's mean over seeds and its interval, the threshold and what was published."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    panels: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for result in results:
+        panels.setdefault((result["task"], result["metric"]), []).append(result)
+    columns = min(3, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    style = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 10}
+    with plt.rc_context(style):
+        figure, grid = plt.subplots(rows, columns, figsize=(3.9 * columns, 2.9 * rows), squeeze=False)
+        for axes in grid.flat[len(panels) :]:
+            axes.axis("off")
+        for axes, ((task, metric), members) in zip(grid.flat, panels.items(), strict=False):
+            draw_panel(axes, task, metric, members)
+        figure.tight_layout(h_pad=2.0, w_pad=2.0)
+        figure.savefig(path, dpi=130)
+        plt.close(figure)
+
+
+def draw_panel(axes: Any, task: str, metric: str, members: list[dict[str, Any]]) -> None:
+    scale, unit = (1e6, "million frames") if members[0]["frames"] >= 1e6 else (1e3, "thousand frames")
+    for member, colour in zip(members, COLOURS, strict=False):
+        frames, mean, half_width = mean_curve(member["curves"])
+        x = [frame / scale for frame in frames]
+        label = f"{member['algorithm']}, {member['model']}"
+        axes.plot(x, mean, color=colour, linewidth=1.6, label=label)
+        low, high = ([m + sign * h for m, h in zip(mean, half_width, strict=True)] for sign in (-1, 1))
+        axes.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)
+    draw_anchors(axes, members)
+    axes.set_title(task, loc="left")
+    axes.set_xlabel(unit)
+    axes.set_ylabel(metric.replace("_", " "))
+    axes.set_xlim(left=0)
+    axes.margins(y=0.12)
+    if len(members) > 1:
+        axes.legend(frameon=False, fontsize=8, loc="center right")
+
+
+def draw_anchors(axes: Any, members: list[dict[str, Any]]) -> None:
+    """Dashed: the number to reach. Dotted: what was published. Each value once, named at the left of its line."""
+    published = {member["published"]["value"] for member in members if member["published"]}
+    thresholds = {member["threshold"] for member in members if not member["at_most"]}
+    ceilings = {member["threshold"] for member in members if member["at_most"]}
+    lines = [(v, "to reach", (0, (5, 3))) for v in thresholds]
+    lines += [(v, "at most", (0, (5, 3))) for v in ceilings]
+    lines += [(v, "published", (0, (1, 2))) for v in published]
+    highest = max(value for value, _, _ in lines)
+    for value, name, style in lines:
+        axes.axhline(value, color=GREY, linewidth=1.0, linestyle=style, zorder=0)
+        # Above the highest line and below the others, so that two near each other do not collide.
+        above = value == highest
+        axes.annotate(
+            f"{name} {value:g}",
+            (0.01, value),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, 2 if above else -2),
+            textcoords="offset points",
+            va="bottom" if above else "top",
+            color=GREY,
+            fontsize=7.5,
+        )
+
+
+def mean_curve(curves: list[list[list[float]]]) -> tuple[list[float], list[float], list[float]]:
+    """Frames, mean over seeds and half the interval's width (0 for a single seed) where all seeds were evaluated."""
+    by_seed = [dict(map(tuple, curve)) for curve in curves]
+    frames = sorted(set.intersection(*(set(seed) for seed in by_seed)))
+    statistics = [mean_and_interval([seed[frame] for seed in by_seed]) for frame in frames]
+    half_width = [half if math.isfinite(half) else 0.0 for _, half in statistics]
+    return frames, [mean for mean, _ in statistics], half_width
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""What a team earns that acts at random: the lower end of a task's scale, measured and written to `anchors.json`.
+
+Every agent takes each of its legal actions with equal probability (continuous actions: uniform within the bounds). The
+mean over episodes comes with its 95% interval, by Student's t, for the mean return, each group's return and the task's
+own metrics. Without tasks, those that published results are compared on are measured. Nothing else in the file changes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import common
+import jax
+import numpy as np
+
+import covey
+from covey import registry
+from covey.envs.base import make_env
+from covey.files import write_atomically
+from covey.loops.evaluate import episode_values, play_episodes
+from covey.results import mean_and_interval
+from covey.types import Array, Key
+
+ANCHORS = Path(covey.__file__).parent / "anchors.json"
+SUITES = ("lbf", "mpe", "overcooked")  # all of their tasks
+TASKS = (
+    "rware/tiny-2ag",
+    "rware/tiny-2ag-hard",
+    "rware/tiny-4ag",
+    "rware/tiny-4ag-hard",
+    "rware/tiny-4ag-easy",
+    "rware/small-4ag",
+    "rware/small-4ag-hard",
+    "connector/con-5x5x3a",
+    "connector/con-7x7x5a",
+    "connector/con-10x10x10a",
+    "cleaner/clean-5x5x5a",
+    "cleaner/clean-10x10x10a",
+    "smax/2s3z",
+    "smax/3s5z",
+)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = common.make_parser(__doc__)
+    parser.add_argument("tasks", nargs="*", help="default: the main ones")
+    parser.add_argument("--episodes", type=int, default=1024)
+    parser.add_argument("--at-once", type=int, default=256, help="episodes played side by side")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--anchors", type=Path, default=ANCHORS, help="the file to write to (default: covey's own)")
+    options = parser.parse_args(arguments)
+
+    common.start(1)
+    measured = {}
+    for task in options.tasks or main_tasks():
+        started = time.monotonic()
+        measured[task] = measure(task, options.episodes, min(options.at_once, options.episodes), options.seed)
+        add_to_anchors(options.anchors, task, measured[task])
+        mean, half = measured[task]["mean_return"], measured[task]["interval_95"]
+        seconds = time.monotonic() - started
+        print(f"{task:<32} {mean:10.4f} ± {half:.4f}  ({options.episodes} episodes, {seconds:.0f} s)", flush=True)
+    common.write_figures(options.output, {"random": measured})
+
+
+def main_tasks() -> list[str]:
+    return [*TASKS, *(entry.name for entry in registry.tasks if entry.name.partition("/")[0] in SUITES)]
+
+
+def measure(task: str, num_episodes: int, at_once: int, seed: int) -> dict[str, Any]:
+    env = make_env(task)
+    team = common.make_random_team(env.spec)
+
+    @jax.jit
+    def play(key: Key) -> dict[str, Array]:
+        return episode_values(play_episodes(env, team, (), key, num_episodes=at_once, deterministic=False))
+
+    keys = jax.random.split(jax.random.key(seed), math.ceil(num_episodes / at_once))
+    rounds = [jax.device_get(play(key)) for key in keys]
+    values = {name: np.concatenate([r[name] for r in rounds])[:num_episodes] for name in rounds[0]}
+    means = {name: mean_and_interval(value.astype(np.float64)) for name, value in values.items()}
+    mean, half_width = means.pop("mean_return")
+    return {
+        "mean_return": _rounded(mean),
+        "interval_95": _rounded(half_width),
+        "episodes": num_episodes,
+        "others": {name: _rounded(value) for name, (value, _) in means.items()},
+        "returns": env.spec.returns,
+    }
+
+
+def add_to_anchors(path: Path, task: str, measured: dict[str, Any]) -> None:
+    anchors = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"tasks": {}}
+    entry = anchors["tasks"].setdefault(task, {"returns": "", "random": None, "published": []})
+    entry["returns"] = measured["returns"]
+    entry["random"] = {name: value for name, value in measured.items() if name != "returns"}
+    write_atomically(path, json.dumps(anchors, indent=2, ensure_ascii=False) + "\n")
+
+
+def _rounded(value: float) -> float:
+    """To five significant digits: more would only be noise in the file."""
+    return float(f"{value:.5g}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""The pieces without the experiment: make an environment and an algorithm, then collect and update by hand.
+
+This is what `covey.loops.online` compiles, without devices, chunks, checkpoints and logs: start here if you want a loop
+of your own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+import covey
+from covey.algorithms.base import Context, make_team
+from covey.algorithms.ppo import PpoConfig, make_ppo
+from covey.envs.batch import BatchedEnv
+from covey.envs.wrappers import AgentIds
+from covey.loops.evaluate import play_episodes
+from covey.loops.rollout import Actor, episode_means, init_actor, unroll
+from covey.networks.models import MlpConfig
+from covey.networks.network import Model
+from covey.types import Array, Batch, Key, PyTree
+
+NUM_ENVS, NUM_STEPS, NUM_ITERATIONS = 32, 64, 30
+
+
+def main() -> None:
+    # An environment is one environment: `reset(key)`, `step(state, actions, key)`, `spec`. `BatchedEnv` runs many and
+    # resets those that end.
+    env = AgentIds(covey.make_env("lbf/8x8-2p-2f-coop", time_limit=50))
+    batched = BatchedEnv(env=env, num_envs=NUM_ENVS)
+
+    # An algorithm is made for one group of agents; `make_team` joins them. Its functions are pure: you hold the state.
+    model = Model("mlp", MlpConfig(layers=(64, 64)))
+    context = Context(model=model, critic_model=model)
+    config = PpoConfig(lr=1e-3)
+    algorithm = make_team({group: make_ppo(config, env.spec, group, context) for group in env.spec.groups})
+
+    @jax.jit
+    def iterate(learner: PyTree, actor: Actor, key: Key, progress: Array) -> tuple[PyTree, Actor, dict[str, Any]]:
+        key_collect, key_update = jax.random.split(key)
+        after, transitions, ended = unroll(batched, algorithm, learner, actor, key_collect, NUM_STEPS)
+        batch = Batch(
+            transitions=transitions, carries=actor.carry, final=after.timestep, final_carry=after.carry
+        )  # transitions are `[T, B, A, …]`; `final` is what to bootstrap from
+        learner, metrics, _ = algorithm.update(learner, batch, key_update, progress)
+        return learner, after, metrics | episode_means(ended)
+
+    @jax.jit
+    def evaluate(learner: PyTree, key: Key) -> Array:
+        episodes = play_episodes(env, algorithm, learner, key, num_episodes=64, deterministic=False)
+        return episodes.returns["agents"].mean()
+
+    key = jax.random.key(0)
+    key_learner, key_actor, key_train, key_evaluate = jax.random.split(key, 4)
+    learner = algorithm.init(key_learner)
+    actor = init_actor(batched, algorithm, key_actor)
+    print(f"return before training: {evaluate(learner, key_evaluate):.3f}")
+    for number in range(NUM_ITERATIONS):
+        key_iteration = jax.random.fold_in(key_train, number)
+        progress = jax.numpy.float32(number / NUM_ITERATIONS)  # from 0 to 1: what schedules go by
+        learner, actor, metrics = iterate(learner, actor, key_iteration, progress)
+        if number % 10 == 9:
+            print(f"iteration {number + 1}: return {metrics['mean_return']:.3f}, kl {metrics['agents/kl']:.4f}")
+    print(f"return after training: {evaluate(learner, key_evaluate):.3f}")
+
+
+if __name__ == "__main__":
+    main()

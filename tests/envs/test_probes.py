@@ -1,0 +1,122 @@
+"""Each probe is the game that its docstring says: what the best and the worst play earn, step by step."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from covey import registry
+from covey.envs.base import make_env
+from covey.envs.probes import GROUP
+
+NUM = 64
+
+
+def best(name, observation, first):
+    """What a player who knows the game does; for `memory` it remembers the first observation."""
+    seen = observation[GROUP] if GROUP in observation else None
+    match name:
+        case "copy":
+            return {GROUP: seen[:, 0].astype(jnp.int32)}
+        case "masked":
+            return {GROUP: jnp.ones(2, jnp.int32)}
+        case "choices":
+            return {GROUP: seen.astype(jnp.int32)}
+        case "target":
+            return {GROUP: seen}
+        case "rows":
+            return {GROUP: jnp.sum(seen[..., 0] * seen[..., 1], -1).astype(jnp.int32)}
+        case "memory":
+            return {GROUP: (first[GROUP][:, 0] > 0).astype(jnp.int32)}
+        case "groups":
+            return {"copiers": observation["copiers"][:, 0].astype(jnp.int32), "guessers": jnp.zeros(1, jnp.int32)}
+        case _:
+            return {GROUP: jnp.zeros(2, jnp.int32)}
+
+
+def turned(actions, name):
+    """The worst play: every choice another one."""
+    worst = {"target": lambda a: jnp.clip(a - 1.0, -2, 2), "choices": lambda a: (a + 1) % jnp.array([2, 3])}
+    return jax.tree.map(worst.get(name, lambda a: 1 - a), actions)
+
+
+def returns(name, change=lambda actions, name: actions):
+    """Each group's return of each agent `[NUM, A]`, and the length of the episodes."""
+    env = make_env(f"probe/{name}")
+
+    @jax.jit
+    @jax.vmap
+    def play(key):
+        state, timestep = env.reset(key)
+        first = {group: step.observation for group, step in timestep.groups.items()}
+        total = {group: jnp.zeros_like(step.reward) for group, step in timestep.groups.items()}
+        done, length = jnp.zeros((), bool), 0
+        for _ in range(env.spec.time_limit):
+            observation = {group: step.observation for group, step in timestep.groups.items()}
+            state, timestep = env.step(state, change(best(name, observation, first), name), key)
+            total = {group: value + jnp.where(done, 0, timestep.groups[group].reward) for group, value in total.items()}
+            length, done = length + ~done, done | timestep.last
+        return total, length
+
+    return jax.device_get(play(jax.random.split(jax.random.key(0), NUM)))
+
+
+# name: (best return of an agent, worst, steps)
+GAMES = {
+    "constant": (1.0, 1.0, 1),
+    "delayed": (1.0, 1.0, 2),
+    "truncation": (10.0, 10.0, 10),
+    "copy": (1.0, 0.0, 1),
+    "masked": (1.0, 0.0, 1),
+    "choices": (1.0, 0.0, 1),
+    "target": (1.0, 0.0, 1),
+    "rows": (1.0, 0.0, 1),
+    "memory": (1.0, 0.0, 5),
+}
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_best_and_worst_play(name):
+    good, bad, steps = GAMES[name]
+    total, length = returns(name)
+    np.testing.assert_allclose(total[GROUP], good, atol=1e-5)
+    assert np.all(length == steps)
+    if bad != good:
+        np.testing.assert_allclose(returns(name, turned)[0][GROUP], bad, atol=1e-5)
+
+
+def test_observed():
+    total, _ = returns("observed")
+    assert set(np.unique(total[GROUP])) == {-1.0, 1.0}
+
+
+def test_death_offers_the_dead_a_hundred():
+    total, length = returns("death")
+    np.testing.assert_array_equal(total[GROUP], np.tile([202.0, 4.0], (NUM, 1)))
+    assert np.all(length == 4)
+
+
+def test_groups():
+    total, _ = returns("groups")
+    assert np.all(total["copiers"] == 1.0)
+    assert total["guessers"].mean() == pytest.approx(0.5, abs=0.2)
+    assert np.all(returns("groups", turned)[0]["copiers"] == 0.0)
+
+
+def test_memory_shows_its_cue_once():
+    env = make_env("probe/memory")
+    cues = set()
+    for seed in range(6):
+        state, timestep = env.reset(jax.random.key(seed))
+        cues |= set(np.asarray(timestep.groups[GROUP].observation).ravel().tolist())
+        for _ in range(4):
+            state, timestep = env.step(state, {GROUP: jnp.zeros(2, jnp.int32)}, jax.random.key(0))
+            assert not timestep.groups[GROUP].observation.any()
+    assert cues == {-1.0, 1.0}
+
+
+def test_every_probe_is_played_here():
+    names = {entry.name.removeprefix("probe/") for entry in registry.tasks if entry.name.startswith("probe/")}
+    assert names == {*GAMES, "observed", "death", "groups"}

@@ -1,0 +1,347 @@
+"""Whole runs in small: the same seed gives the same bits, callbacks steer, signals save, and NaN stops with its name."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from covey import metrics as names
+from covey import results as marl_eval
+from covey.errors import CoveyError, Interrupted, UsageError
+from covey.experiment.checkpoint import Checkpoints
+from covey.experiment.experiment import Experiment, resume
+from covey.experiment.run_directory import RunDirectory
+
+FIELDS = {
+    "experiment.frames": 512,  # eight iterations of 64 frames
+    "experiment.num_envs": 8,
+    "experiment.rollout_length": 8,
+    "experiment.devices": 1,
+    "experiment.evaluation_interval": 128,
+    "experiment.evaluation_episodes": 4,
+    "experiment.checkpoint_interval": 256,
+    "experiment.loggers": [],
+    "model.layers": [8],
+    "algorithm.num_minibatches": 2,
+    "algorithm.epochs": 1,
+}
+
+
+def train(path, *, callbacks=(), fields=None, task="probe/copy", algorithm="ippo", **choices) -> RunDirectory:
+    fields = {**FIELDS, **(fields or {})}
+    Experiment(task=task, algorithm=algorithm, run_dir=str(path), fields=fields, callbacks=callbacks, **choices).run()
+    return RunDirectory.open(path)
+
+
+def records(run: RunDirectory) -> list[dict[str, Any]]:
+    """metrics.jsonl without what the clock gives."""
+    return [{k: v for k, v in record.items() if k not in names.WALL_CLOCK} for record in run.metrics.read()]
+
+
+def results(run: RunDirectory) -> dict[str, Any]:
+    found = run.read_results()
+    assert found is not None
+    only = marl_eval.only_run(found)
+    return {step: {k: v for k, v in values.items() if k != "elapsed_time"} for step, values in only.items()}
+
+
+def state(run: RunDirectory) -> dict[str, Any]:
+    checkpoints = Checkpoints(run.checkpoints)
+    return {part: checkpoints.restore_part(part) for part in ("learner", "rest", "best")}
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory) -> RunDirectory:
+    return train(tmp_path_factory.mktemp("runs") / "plain")
+
+
+def test_what_a_run_leaves(plain):
+    steps = results(plain)
+    assert list(steps) == ["step_0", "step_1", "step_2", "step_3", "step_4", "absolute_metrics"]
+    assert [steps[f"step_{i}"]["step_count"] for i in range(5)] == [0, 128, 256, 384, 512]
+    assert all(len(steps[f"step_{i}"]["mean_return"]) == 4 for i in range(5))
+    assert len(steps["absolute_metrics"]["mean_return"]) == 40
+    kinds = [(record[names.KIND], record[names.FRAMES]) for record in records(plain)]
+    assert [frames for kind, frames in kinds if kind == names.TRAIN] == [64 * i for i in range(1, 9)]
+    assert [frames for kind, frames in kinds if kind == names.EVALUATION] == [0, 128, 256, 384, 512]
+    assert [frames for kind, frames in kinds if kind == names.ABSOLUTE] == [512]
+    assert Checkpoints(plain.checkpoints).iterations() == [4, 8]
+
+
+def test_same_seed_same_bits(plain, tmp_path, same_bits):
+    again = train(tmp_path / "again")
+    assert records(again) == records(plain)
+    assert results(again) == results(plain)
+    same_bits(state(again), state(plain))
+
+
+def test_seeds_in_one_go_equal_seeds_alone(plain, tmp_path, same_bits):
+    train_both = tmp_path / "both"
+    with pytest.raises(UsageError):  # the parent is no run directory of its own
+        train(train_both, seeds=[0, 1])
+    members = [RunDirectory.open(train_both / f"seed_{seed}") for seed in (0, 1)]
+    alone = [plain, train(tmp_path / "alone", seed=1)]
+    for member, single in zip(members, alone, strict=True):
+        assert records(member) == records(single)
+        assert results(member) == results(single)
+        same_bits(state(member), state(single))
+    assert records(members[0]) != records(members[1])
+    assert [member.config["seed"] for member in members] == [0, 1]
+
+
+def test_uncompiled_run(tmp_path, plain):
+    """The same code step by step: equal but for rounding, as the compiler may fuse differently."""
+    fields = {"experiment.frames": 128, "experiment.evaluation_interval": 0, "experiment.absolute_metric": False}
+    fields |= {"experiment.checkpoint_interval": 0, "algorithm.lr_schedule": "constant"}
+    fields |= {"experiment.num_envs": 4, "experiment.rollout_length": 4, "experiment.evaluation_episodes": 2}
+    fields |= {"experiment.frames": 32}
+    slow = train(tmp_path / "slow", fields=fields, jit=False)
+    fast = train(tmp_path / "fast", fields=fields)
+    for one, other in zip(records(slow), records(fast), strict=True):
+        assert one.keys() == other.keys()
+        for name in one:
+            assert one[name] == pytest.approx(other[name], rel=1e-3, abs=1e-5), name
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), state(slow), state(fast))
+
+
+def test_a_batch_of_seeds_must_be_new(plain):
+    with pytest.raises(UsageError, match="exists already"):
+        train(plain.path)
+
+
+# ---------------------------------------------------------------------------------------------------------- callbacks
+
+
+class Recorder:
+    def __init__(self):
+        self.iterations, self.evaluations, self.ends = [], [], []
+
+    def on_iteration(self, training, metrics):
+        self.iterations.append((training.iteration, metrics[names.ITERATION]))
+
+    def on_evaluation(self, training, values):
+        self.evaluations.append((training.frames, np.mean(values[names.MEAN_RETURN])))
+
+    def on_end(self, training, summary):
+        self.ends.append(summary)
+
+
+def test_callbacks_are_called_and_change_nothing_by_watching(plain, tmp_path, same_bits):
+    recorder = Recorder()
+    run = train(tmp_path / "run", callbacks=[recorder])
+    assert recorder.iterations == [(i, i) for i in range(1, 9)]  # every iteration, once
+    assert [frames for frames, _ in recorder.evaluations] == [0, 128, 256, 384, 512]
+    assert len(recorder.ends) == 1 and recorder.ends[0].frames == 512
+    steps = results(run)
+    for i, (_, mean) in enumerate(recorder.evaluations):
+        assert mean == pytest.approx(np.mean(steps[f"step_{i}"]["mean_return"]))
+    same_bits(state(run), state(plain))
+    assert records(run) == records(plain)
+
+
+class Freeze:
+    """Sets the learning rate to zero after an iteration, and keeps the parameters that it then saw."""
+
+    def __init__(self, after: int):
+        self.after, self.frozen = after, None
+
+    def on_iteration(self, training, metrics):
+        if metrics[names.ITERATION] == self.after:
+            training.set_coefficient("lr", 0.0)
+            assert training.coefficients["agents"]["lr"] == 0.0
+            self.frozen = jax.device_get(training.state.learner["agents"].params)
+        if metrics[names.ITERATION] > self.after:
+            assert metrics["agents/lr"] == 0.0
+
+
+@pytest.mark.parametrize("after", [3, 4], ids=["between checkpoints", "at a checkpoint"])
+def test_a_callback_can_freeze_the_team_and_resume_keeps_it(tmp_path, same_bits, after, plain):
+    freeze = Freeze(after)
+    run = train(tmp_path / "run", callbacks=[freeze])
+    params = state(run)["learner"]["agents"]["params"]
+    jax.tree.map(np.testing.assert_array_equal, params, jax.tree.map(np.asarray, freeze.frozen))
+    moved = state(plain)["learner"]["agents"]["params"]
+    assert any(not np.array_equal(a, b) for a, b in zip(jax.tree.leaves(params), jax.tree.leaves(moved)))
+
+    stopped = RunDirectory.open(tmp_path / "stopped") if (tmp_path / "stopped").exists() else None
+    assert stopped is None
+    with pytest.raises(Interrupted):
+        train(tmp_path / "stopped", callbacks=[Freeze(after), Kill(after, signal.SIGTERM)])
+    resume(tmp_path / "stopped")
+    same_bits(state(RunDirectory.open(tmp_path / "stopped")), state(run))
+
+
+def test_unknown_coefficients_are_named(tmp_path):
+    class Wrong:
+        def on_iteration(self, training, metrics):
+            training.set_coefficient("learning_rate", 0.0)
+
+    with pytest.raises(CoveyError, match=r"no coefficient 'learning_rate'.*lr"):
+        train(tmp_path / "run", callbacks=[Wrong()])
+
+
+# ------------------------------------------------------------------------------------------------------------ signals
+
+
+class Kill:
+    """Sends this process a signal from a callback."""
+
+    def __init__(self, iteration: int, number: int, when: str = "on_iteration"):
+        self.iteration, self.number = iteration, number
+        setattr(self, when, self._act)
+
+    def _act(self, training, _):
+        if training.iteration == self.iteration:
+            os.kill(os.getpid(), self.number)
+
+
+@pytest.mark.parametrize("when", ["on_iteration", "on_evaluation"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_resume_goes_on(plain, tmp_path, same_bits, when, number):
+    """Whenever it comes, also while an evaluation is awaited: what is said to be saved is there."""
+    before = signal.getsignal(number)
+    with pytest.raises(Interrupted) as caught:
+        train(tmp_path / "run", callbacks=[Kill(2, number, when)])
+    assert caught.value.signal == number
+    assert signal.getsignal(number) is before
+    run = RunDirectory.open(tmp_path / "run")
+    saved = Checkpoints(run.checkpoints).iterations()
+    assert saved and saved[-1] in (2, 3)  # at once, or with the iteration after
+    resume(run.path)
+    assert records(run) == records(plain)
+    assert results(run) == results(plain)
+    same_bits(state(run), state(plain))
+
+
+def test_a_signal_among_seeds_stops_the_rest(tmp_path):
+    with pytest.raises(Interrupted):
+        train(tmp_path / "run", seeds=[0, 1], callbacks=[Kill(8, signal.SIGTERM, "on_evaluation")])
+    assert not Checkpoints(tmp_path / "run" / "seed_1" / "checkpoints").iterations()
+
+
+# ---------------------------------------------------------------------------------------------------------------- NaN
+
+
+class Poison:
+    def on_iteration(self, training, metrics):
+        if metrics[names.ITERATION] == 5:
+            training.set_coefficient("entropy_coef", math.nan)
+
+
+def test_nan_stops_with_its_name_and_keeps_the_last_good_checkpoint(plain, tmp_path):
+    with pytest.raises(CoveyError, match=r"iteration 6: agents/\w+ is nan") as caught:
+        train(tmp_path / "run", callbacks=[Poison()])
+    assert not isinstance(caught.value, UsageError)
+    run = RunDirectory.open(tmp_path / "run")
+    assert Checkpoints(run.checkpoints).iterations() == [4]
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state(run)["learner"]["agents"]["params"]))
+    assert [r[names.ITERATION] for r in records(run) if r[names.KIND] == names.TRAIN] == [1, 2, 3, 4, 5]
+    resume(run.path)  # without the poison it goes on from there
+    assert records(run) == records(plain)
+
+
+def test_parameters_that_overflow_are_not_saved_as_good(tmp_path):
+    """A step so large that the parameters are infinite after it, though every metric before it was finite."""
+    fields = {"algorithm.lr": 1e39, "experiment.checkpoint_interval": 64, "algorithm.lr_schedule": "constant"}
+    with pytest.raises((CoveyError, ValueError)):
+        train(tmp_path / "run", fields=fields)
+    if (tmp_path / "run" / "checkpoints").exists():
+        params = state(RunDirectory.open(tmp_path / "run"))["learner"]["agents"]["params"]
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params))
+
+
+# ---------------------------------------------------------------------------------------------------------- init_from
+
+
+def test_init_from_starts_with_the_others_parameters(plain, tmp_path):
+    class AtStart:
+        def on_evaluation(self, training, values):
+            if training.iteration == 0:
+                self.params = jax.device_get(training.state.learner["agents"].params)
+
+    seen = AtStart()
+    run = train(tmp_path / "run", init_from=str(plain.path), seed=7, callbacks=[seen])
+    jax.tree.map(np.testing.assert_array_equal, seen.params, state(plain)["learner"]["agents"]["params"])
+    assert records(run) != records(plain)
+
+
+def test_init_from_where_shapes_do_not_fit(plain, tmp_path):
+    with pytest.raises(UsageError, match="none of its parameters fits"):
+        train(tmp_path / "run", init_from=str(plain.path), task="probe/groups")
+
+
+def test_init_from_brings_what_the_parameters_were_trained_with(tmp_path):
+    """A policy that saw normalised observations is worth nothing without their moments."""
+    fields = {
+        "algorithm.observation_normalisation": True,
+        "algorithm.agent_ids": False,
+        "algorithm.lr": 1e-2,
+        "experiment.frames": 6400,
+        "experiment.evaluation_interval": 0,
+        "experiment.evaluation_episodes": 64,
+        "experiment.checkpoint_interval": 0,
+        "experiment.absolute_metric": False,
+    }
+    teacher = train(tmp_path / "teacher", fields=fields)
+    pupil = train(tmp_path / "pupil", fields={**fields, "experiment.frames": 64}, init_from=str(teacher.path))
+    end = state(teacher)["learner"]["agents"]
+    assert np.mean(results(teacher)["step_1"]["mean_return"]) > 0.9
+    assert np.mean(results(pupil)["step_0"]["mean_return"]) > 0.9
+    del end
+
+
+def test_a_run_that_began_from_another_resumes_without_it(plain, tmp_path, same_bits):
+    """Its checkpoint holds everything: the other run may be gone by then."""
+    import shutil
+
+    source = tmp_path / "source"
+    shutil.copytree(plain.path, source)
+    whole = train(tmp_path / "whole", init_from=str(source))
+    with pytest.raises(Interrupted):
+        train(tmp_path / "run", init_from=str(source), callbacks=[Kill(4, signal.SIGTERM)])
+    shutil.rmtree(source)
+    resume(tmp_path / "run")
+    same_bits(state(RunDirectory.open(tmp_path / "run")), state(whole))
+
+
+# -------------------------------------------------------------------------------------------------------------- hooks
+
+
+def test_hooks_by_name(tmp_path, monkeypatch):
+    (tmp_path / "my_hooks.py").write_text(
+        "def count(metrics):\n    return metrics | {'one': metrics['agents/lr'] * 0 + 1}\n"
+        "def only(metrics):\n    return {'lr': metrics['agents/lr']}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    run = train(tmp_path / "run", fields={"hooks.metrics": "my_hooks:count"})
+    assert all(record["one"] == 1 for record in records(run) if record[names.KIND] == names.TRAIN)
+    run = train(tmp_path / "few", fields={"hooks.metrics": "my_hooks:only"})
+    assert all("lr" in record for record in records(run) if record[names.KIND] == names.TRAIN)
+    with pytest.raises(UsageError, match="cannot import 'my_hooks:missing'"):
+        train(tmp_path / "bad", fields={"hooks.metrics": "my_hooks:missing"})
+    assert not (tmp_path / "bad").exists()
+
+
+def test_impossible_minibatches_fail_before_anything_starts(tmp_path):
+    with pytest.raises(UsageError, match="divide"):
+        train(tmp_path / "run", fields={"algorithm.num_minibatches": 3})
+    with pytest.raises(UsageError, match="divide"):
+        train(tmp_path / "run", task="probe/memory", model="gru", fields={"algorithm.num_minibatches": 16})
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_large_seed(tmp_path):
+    """Either it works or it is bad input; nothing in between."""
+    try:
+        run = train(tmp_path / "run", seed=2**33, fields={"experiment.frames": 64})
+    except UsageError:
+        assert not (tmp_path / "run").exists()
+    else:
+        assert json.loads((run.path / "results.json").read_text())

@@ -1,0 +1,113 @@
+"""The compiled loop: how the host cuts training into chunks changes no bit and compiles nothing; devices agree."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+TASK = ("probe/memory", "algorithm.sequence_length=4", "algorithm.epochs=2")
+OPTIONS = {"model": "gru", "num_envs": 8, "rollout_length": 8, "iterations": 7}
+
+
+@pytest.fixture(scope="module")
+def team(fresh):
+    return fresh(*TASK, **OPTIONS)
+
+
+def run(loop, chunks):
+    state, histories = loop.init(jax.random.key(0)), []
+    for size in chunks:
+        state, history = loop.run_chunk(state, jnp.int32(size))
+        histories.append({name: np.asarray(values)[:size] for name, values in history.items()})
+    metrics = {name: np.concatenate([history[name] for history in histories]) for name in histories[0]}
+    return jax.device_get(jax.tree.map(as_numbers, state)), metrics
+
+
+def as_numbers(leaf):
+    return jax.random.key_data(leaf) if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+
+
+def test_chunks_change_no_bit_and_compile_once(team, same_bits):
+    whole = run(team.loop, [7])
+    assert int(whole[0].iteration) == 7
+    assert all(np.isfinite(values).all() for name, values in whole[1].items() if not name.startswith("collection/"))
+    compiled = team.loop.run_chunk._cache_size()
+    for chunks in ([1] * 7, [3, 4]):
+        same_bits(run(team.loop, chunks), whole)
+    assert team.loop.run_chunk._cache_size() == compiled == 1
+
+
+def test_a_chunk_beyond_its_size_is_marked(team):
+    _, history = team.loop.run_chunk(team.loop.init(jax.random.key(0)), jnp.int32(2))
+    loss = np.asarray(history["agents/policy_loss"])
+    assert loss.shape == (7,) and np.isfinite(loss[:2]).all() and np.isnan(loss[2:]).all()
+
+
+def test_same_seed_same_bits_and_another_seed_others(team, same_bits):
+    first, again = (team.loop.run_chunk(team.loop.init(jax.random.key(5)), jnp.int32(2))[0] for _ in range(2))
+    same_bits(first, again)
+    other, _ = team.loop.run_chunk(team.loop.init(jax.random.key(6)), jnp.int32(2))
+    for a, b in zip(jax.tree.leaves(first.learner["agents"].params), jax.tree.leaves(other.learner["agents"].params)):
+        assert not np.array_equal(a, b)
+
+
+def test_iterations_draw_new_randomness(team):
+    """Each iteration collects other episodes: the returns of random play are not the same twice in a row."""
+    _, metrics = run(team.loop, [7])
+    assert len(np.unique(metrics["collection/mean_return"])) > 2
+
+
+def test_every_parameter_is_trained(team):
+    """A layer that never learns fails here: all arrays differ from where they began."""
+    begun = team.loop.init(jax.random.key(0)).learner["agents"].params
+    for (path, a), b in zip(
+        jax.tree_util.tree_leaves_with_path(begun), jax.tree.leaves(team.learner["agents"].params), strict=True
+    ):
+        assert not np.array_equal(a, b), jax.tree_util.keystr(path)
+
+
+def test_collect_leaves_the_learner_alone(team, same_bits):
+    state = team.loop.init(jax.random.key(0))
+    after, checksum = team.loop.collect(state)
+    same_bits(after.learner, state.learner)
+    assert np.isfinite(checksum).all()
+    assert not np.array_equal(after.actor.timestep.groups["agents"].observation, np.asarray(0)) and after is not state
+
+
+# -------------------------------------------------------------------------------------------------------- two devices
+
+
+@pytest.fixture(scope="module")
+def pair(fresh):
+    return fresh(*TASK, "algorithm.observation_normalisation=true", **OPTIONS, num_devices=2)
+
+
+def test_two_devices_hold_the_same_learner(pair):
+    assert all(np.isfinite(values).all() for name, values in pair.metrics.items() if not name.startswith("collection/"))
+    for leaf in jax.tree.leaves(pair.learner):
+        shards = [np.asarray(shard.data) for shard in leaf.addressable_shards]
+        assert len(shards) == 2
+        np.testing.assert_array_equal(shards[0], shards[1])
+
+
+def test_two_devices_act_in_environments_of_their_own(pair):
+    observation = pair.state.actor.timestep.groups["agents"].observation
+    assert observation.shape[:2] == (2, 4)  # devices, environments of each
+    assert len(observation.sharding.device_set) == 2
+    cues = np.asarray(pair.state.actor.env.env[0][0])  # [devices, environments, agents]: what is to be remembered
+    assert not np.array_equal(cues[0], cues[1])
+    moments = pair.learner["agents"].observation_moments
+    assert float(moments.weight) == 7 * 8 * 8 * 2  # of both devices' frames
+
+
+def test_two_devices_learn(fresh):
+    team = fresh("probe/copy", iterations=60, num_devices=2)
+    assert team.metrics["collection/mean_return"][-5:].mean() >= 0.9
+    assert team.metrics["collection/episodes"][-1] == 32 * 8  # counted over both
+
+
+def test_two_devices_repeat_to_the_bit(pair, same_bits):
+    one, other = run(pair.loop, [7]), run(pair.loop, [3, 4])
+    same_bits(one, other)
