@@ -86,9 +86,7 @@ EXPERIMENTS = {
     "rware-tiny-4ag": Experiment(
         arguments=f"task=rware/tiny-4ag {RWARE}", threshold=22.0, published=("mappo", "sable")
     ),
-    "rware-tiny-2ag": Experiment(
-        arguments=f"task=rware/tiny-2ag {RWARE}", threshold=14.0, published=("mappo", "sable")
-    ),
+    "rware-tiny-2ag": Experiment(arguments=f"task=rware/tiny-2ag {RWARE}", threshold=14.0, published=("mappo", "mava")),
     "overcooked-cramped": Experiment(
         arguments="algorithm=ippo task=overcooked/cramped_room experiment.frames=5_000_000 algorithm.lr=5e-4",
         threshold=200.0,
@@ -407,26 +405,25 @@ def draw_panel(axes: Any, task: str, metric: str, members: list[dict[str, Any]])
     axes.set_xlabel(unit)
     axes.set_ylabel(metric.replace("_", " "))
     axes.set_xlim(left=0)
-    axes.margins(y=0.12)
+    axes.margins(y=0.1)
     if len(members) > 1:
-        axes.legend(frameon=False, fontsize=8, loc="center right")
+        axes.legend(frameon=False, fontsize=8, loc="best")
 
 
 def draw_anchors(axes: Any, members: list[dict[str, Any]]) -> None:
     """Dashed: the number to reach. Dotted: what was published. Each value once, named at the left of its line."""
-    published = {member["published"]["value"] for member in members if member["published"]}
-    thresholds = {member["threshold"] for member in members if not member["at_most"]}
-    ceilings = {member["threshold"] for member in members if member["at_most"]}
-    lines = [(v, "to reach", (0, (5, 3))) for v in thresholds]
-    lines += [(v, "at most", (0, (5, 3))) for v in ceilings]
-    lines += [(v, "published", (0, (1, 2))) for v in published]
-    highest = max(value for value, _, _ in lines)
-    for value, name, style in lines:
+    lines: dict[float, list[str]] = {}
+    for member in members:
+        lines.setdefault(member["threshold"], []).append("at most" if member["at_most"] else "to reach")
+        if member["published"]:
+            lines.setdefault(member["published"]["value"], []).append("published")
+    for value, kinds in lines.items():
+        style = (0, (1, 2)) if set(kinds) == {"published"} else (0, (5, 3))
         axes.axhline(value, color=GREY, linewidth=1.0, linestyle=style, zorder=0)
         # Above the highest line and below the others, so that two near each other do not collide.
-        above = value == highest
+        above = value == max(lines)
         axes.annotate(
-            f"{name} {value:g}",
+            f"{' and '.join(dict.fromkeys(kinds))} {value:g}",
             (0.01, value),
             xycoords=("axes fraction", "data"),
             xytext=(0, 2 if above else -2),

@@ -219,7 +219,8 @@ def product_shapes(params: PyTree) -> list[tuple[str, int, int, int]]:
         for kernel in (leaf for leaf in jax.tree.leaves(params[name]) if leaf.ndim == 2):
             before, after = kernel.shape
             shapes.append((f"{name} forward", rows, before, after))
-            shapes.append((f"{name} weights", before, rows, after))
+            # Either operand may come first; the smaller side first is up to ten times as fast.
+            shapes.append((f"{name} weights", min(before, after), rows, max(before, after)))
             if before != inputs[name]:  # nobody needs the gradient of what the network was shown
                 shapes.append((f"{name} inputs", rows, after, before))
     return shapes

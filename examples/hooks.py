@@ -7,7 +7,7 @@
 Here, an intrinsic reward: agents are paid a little for steps that change what they see. Run this file, or, in its
 folder,
 
-    covey train hooks.batch=hooks:pay_for_change hooks.metrics=hooks:add_surprise
+    covey train task=mine/meet imports=[custom_task] hooks.batch=hooks:pay_for_change hooks.metrics=hooks:add_surprise
 """
 
 from __future__ import annotations
@@ -31,21 +31,22 @@ def pay_for_change(group: str, transitions: Transition) -> Transition:
 
 
 def add_surprise(metrics: dict[str, jax.Array]) -> dict[str, jax.Array]:
-    """What is added here is logged like the rest."""
-    return metrics | {"agents/surprise": 1.0 - metrics["agents/explained_variance"]}
+    """What is added here is logged like the rest; names begin with the group."""
+    return metrics | {"walkers/surprise": 1.0 - metrics["walkers/explained_variance"]}
 
 
 def main() -> None:
     # Hooks are given by name, `module:function`, so that the run directory holds all that `covey resume` needs.
     experiment = covey.Experiment(
-        task="lbf/8x8-2p-2f-coop",
+        task="mine/meet",
+        imports=["custom_task"],
         fields={
             "hooks.batch": "hooks:pay_for_change",
             "hooks.metrics": "hooks:add_surprise",
-            "model.layers": [64],
+            "model.layers": [32, 32],
             "experiment.frames": 40_000,
             "experiment.num_envs": 32,
-            "experiment.rollout_length": 64,
+            "experiment.rollout_length": 32,
             "experiment.evaluation_interval": 0,
         },
     )

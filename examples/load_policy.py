@@ -21,9 +21,9 @@ def train() -> str:
             "model.hidden_size": 16,
             "model.layers_after": [],
             "algorithm.lr": 3e-3,
-            "experiment.frames": 40_000,
+            "experiment.frames": 30_000,
             "experiment.num_envs": 32,
-            "experiment.rollout_length": 20,
+            "experiment.rollout_length": 10,
             "experiment.evaluation_interval": 0,
             "experiment.absolute_metric": False,
             "experiment.loggers": [],
@@ -38,11 +38,11 @@ def main() -> None:
 
     # The task itself, as any code of yours might run it: one environment, no batch. Observations are `[A, …]`.
     env = covey.make_env("probe/memory")
-    step = jax.jit(env.step)
+    reset, step = jax.jit(env.reset), jax.jit(env.step)
     total = np.zeros(2)
     for episode in range(20):
         key = jax.random.key(episode)
-        state, timestep = env.reset(key)
+        state, timestep = reset(key)
         carry = None  # a new episode begins with an empty memory
         while not timestep.last:
             agents = timestep.groups["agents"]

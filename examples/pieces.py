@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 import covey
 from covey.algorithms.base import Context, make_team
 from covey.algorithms.ppo import PpoConfig, make_ppo
 from covey.envs.batch import BatchedEnv
 from covey.envs.wrappers import AgentIds
-from covey.loops.evaluate import play_episodes
 from covey.loops.rollout import Actor, episode_means, init_actor, unroll
 from covey.networks.models import MlpConfig
 from covey.networks.network import Model
@@ -46,23 +46,15 @@ def main() -> None:
         learner, metrics, _ = algorithm.update(learner, batch, key_update, progress)
         return learner, after, metrics | episode_means(ended)
 
-    @jax.jit
-    def evaluate(learner: PyTree, key: Key) -> Array:
-        episodes = play_episodes(env, algorithm, learner, key, num_episodes=64, deterministic=False)
-        return episodes.returns["agents"].mean()
-
-    key = jax.random.key(0)
-    key_learner, key_actor, key_train, key_evaluate = jax.random.split(key, 4)
-    learner = algorithm.init(key_learner)
-    actor = init_actor(batched, algorithm, key_actor)
-    print(f"return before training: {evaluate(learner, key_evaluate):.3f}")
+    key_learner, key_actor, key_train = jax.random.split(jax.random.key(0), 3)
+    learner = jax.jit(algorithm.init)(key_learner)
+    actor = jax.jit(lambda key: init_actor(batched, algorithm, key))(key_actor)
     for number in range(NUM_ITERATIONS):
         key_iteration = jax.random.fold_in(key_train, number)
-        progress = jax.numpy.float32(number / NUM_ITERATIONS)  # from 0 to 1: what schedules go by
+        progress = jnp.float32(number / NUM_ITERATIONS)  # from 0 to 1: what schedules go by
         learner, actor, metrics = iterate(learner, actor, key_iteration, progress)
         if number % 10 == 9:
             print(f"iteration {number + 1}: return {metrics['mean_return']:.3f}, kl {metrics['agents/kl']:.4f}")
-    print(f"return after training: {evaluate(learner, key_evaluate):.3f}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""PPO on the probes, each with its number; and that sequences, carries, critics, hooks and switches do what they say."""
+"""PPO on the probes, each with its number; and sequences, carries, critics, hooks and switches do what they say."""
 
 from __future__ import annotations
 
@@ -19,15 +19,24 @@ from covey.types import Transition
 GAMMA = 0.9
 DISCOUNT = f"algorithm.gamma={GAMMA}"
 NO_IDS = "algorithm.agent_ids=false"
-ALGORITHMS = ["ippo", "mappo"]
-CASES = [("ippo", "mlp"), ("mappo", "mlp"), ("ippo", "gru")]
-cases = pytest.mark.parametrize(("algorithm", "model"), CASES, ids=[" ".join(case) for case in CASES])
+slow = pytest.mark.slow
+algorithms = pytest.mark.parametrize("algorithm", ["ippo", pytest.param("mappo", marks=slow)])
+# Both names and both kinds of network before every change; all their combinations in the slow tier.
+cases = pytest.mark.parametrize(
+    ("algorithm", "model"),
+    [
+        ("ippo", "mlp"),
+        ("mappo", "gru"),
+        pytest.param("mappo", "mlp", marks=slow),
+        pytest.param("ippo", "gru", marks=slow),
+    ],
+)
 
 
 # --------------------------------------------------------------------------------------------------- values by probe
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@algorithms
 def test_constant_reward_is_worth_one(trained, algorithm):
     _, values = trained("probe/constant", DISCOUNT, algorithm=algorithm, iterations=30).values()
     np.testing.assert_allclose(values, 1.0, atol=0.02)
@@ -48,7 +57,9 @@ def test_a_delayed_reward_is_discounted(trained, algorithm, model):
     np.testing.assert_allclose(values[seen == 1], 1.0, atol=0.03)
 
 
-@pytest.mark.parametrize("normalised", ["true", "false"], ids=["normalised values", "plain values"])
+@pytest.mark.parametrize(
+    "normalised", ["true", pytest.param("false", marks=slow)], ids=["normalised values", "plain values"]
+)
 @cases
 def test_a_time_limit_is_no_end(trained, algorithm, model, normalised):
     """Worth 1 / (1 − γ), within 2%. Taking the cut for a termination would give at most 4.1 with five steps left."""
@@ -100,12 +111,12 @@ def test_masked_actions_are_never_taken(trained, algorithm, model):
     assert team.metrics["collection/mean_return"].max() <= 1.0
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@algorithms
 def test_many_choices(trained, algorithm):
     assert trained("probe/choices", algorithm=algorithm, iterations=120).returns()[GROUP] >= 0.95
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@algorithms
 def test_continuous_target(trained, algorithm):
     team = trained("probe/target", "algorithm.entropy_coef=0.0", algorithm=algorithm, iterations=150)
     assert team.returns()[GROUP] >= 0.9
@@ -118,7 +129,7 @@ def test_observations_of_rows(trained, flatten):
     assert team.returns()[GROUP] >= 0.95
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ["mappo", pytest.param("ippo", marks=slow)])
 def test_memory_needs_memory(trained, algorithm):
     overrides = ("algorithm.lr=1e-2", "algorithm.gamma=0.99")
     options = {"algorithm": algorithm, "rollout_length": 10, "num_envs": 64}
@@ -130,7 +141,7 @@ def test_memory_needs_memory(trained, algorithm):
     assert without.returns(num_episodes=1024)[GROUP] <= 0.6
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@algorithms
 def test_unlike_groups_learn_side_by_side(trained, algorithm):
     team = trained("probe/groups", algorithm=algorithm, iterations=60)
     returns = team.returns(num_episodes=2048)
@@ -141,6 +152,7 @@ def test_unlike_groups_learn_side_by_side(trained, algorithm):
     assert actors["guessers"]["head"]["kernel"].shape[-1] == 4
 
 
+@slow
 def test_lstm_remembers(trained):
     team = trained("probe/memory", "algorithm.lr=1e-2", model="lstm", iterations=150, rollout_length=10, num_envs=64)
     assert team.returns(num_episodes=1024)[GROUP] >= 0.95
@@ -149,9 +161,17 @@ def test_lstm_remembers(trained):
 # --------------------------------------------------------------------------------------- sequences, carries, first step
 
 
-@pytest.mark.parametrize("critic_sees", ["own", "joint"])
 @pytest.mark.parametrize(
-    ("model", "sequence_length"), [("mlp", None), ("gru", None), ("gru", 4), ("gru", 1), ("lstm", 2)]
+    ("model", "sequence_length", "critic_sees"),
+    [
+        ("mlp", None, "own"),
+        ("gru", None, "joint"),
+        ("gru", 4, "own"),
+        ("gru", 1, "own"),
+        pytest.param("lstm", 2, "joint", marks=slow),
+        pytest.param("gru", 1, "joint", marks=slow),
+        pytest.param("mlp", None, "joint", marks=slow),
+    ],
 )
 def test_the_first_minibatch_sees_the_policy_that_acted(fresh, model, sequence_length, critic_sees):
     """Before any step the ratio is 1 and the divergence 0, in the second rollout too, whose sequences begin with
@@ -265,7 +285,7 @@ class WithState(CopyAction):
         return state, timestep
 
 
-@pytest.mark.parametrize("normalised", ["true", "false"])
+@pytest.mark.parametrize("normalised", ["true", pytest.param("false", marks=slow)])
 def test_a_critic_that_sees_the_state_knows_more(fresh, normalised):
     env = AgentIds(TimeLimit(WithState(ProbeConfig()), 10))
     options = {"iterations": 80, "algorithm": "mappo", "env": env}
@@ -274,10 +294,10 @@ def test_a_critic_that_sees_the_state_knows_more(fresh, normalised):
         sees: fresh("probe/copy", f"algorithm.critic_sees={sees}", normalise, **options)
         .metrics[f"{GROUP}/explained_variance"][-10:]
         .mean()
-        for sees in ("auto", "joint", "own")
+        for sees in ("auto", "joint")
     }
     assert explained["auto"] > 0.95
-    assert explained["joint"] < 0.1 and explained["own"] < 0.1
+    assert explained["joint"] < 0.1
 
 
 def test_a_joint_critic_sees_the_others(fresh):
@@ -297,7 +317,7 @@ def test_a_joint_critic_sees_the_others(fresh):
 
 def test_a_critic_with_one_output_gives_all_agents_the_same(fresh):
     for outputs, same in (("one", True), ("per_agent", False)):
-        team = fresh("probe/copy", f"algorithm.critic_outputs={outputs}", algorithm="mappo", iterations=1)
+        team = fresh("probe/copy", f"algorithm.critic_outputs={outputs}", algorithm="mappo", iterations=0)
         _, values = team.values(num_steps=2)
         assert np.array_equal(values[..., 0], values[..., 1]) == same
 
@@ -311,14 +331,13 @@ def test_the_two_names_differ_in_one_field():
     assert dataclasses.replace(IPPO, critic_sees=CriticSees.auto) == MAPPO
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@algorithms
 def test_separate_parameters(fresh, algorithm):
     """Without ids only separate parameters can play different roles: each agent is paid for its own action."""
 
     class Roles(CopyAction):
         def reset(self, key):
-            state, timestep = super().reset(key)
-            return state, first_step({GROUP: jnp.zeros((self.agents, 1))})
+            return super().reset(key)[0], first_step({GROUP: jnp.zeros((self.agents, 1))})
 
         def step(self, state, action, key):
             reward = (action[GROUP] == jnp.arange(self.agents)).astype(jnp.float32)
@@ -374,6 +393,7 @@ def test_normalised_observations_keep_the_first_minibatch_in_step(fresh):
     assert np.abs(team.metrics[f"{GROUP}/kl"]).max() < 1e-6
 
 
+@slow
 @pytest.mark.parametrize("kind", [kind.name for kind in AdvantageNormalisation])
 def test_advantage_normalisations_learn(fresh, kind):
     assert fresh("probe/copy", f"algorithm.advantage_normalisation={kind}", iterations=100).returns()[GROUP] >= 0.95
@@ -384,16 +404,14 @@ def test_advantage_normalisation_takes_out_the_rewards_scale(fresh):
     big = Hooks(batch=lambda group, t: dataclasses.replace(t, reward=t.reward * 1000.0))
     options = ("algorithm.epochs=1", "algorithm.num_minibatches=1", "algorithm.gae_lambda=0.0", "algorithm.gamma=0.0")
     norms = {}
-    for kind in ("batch", "minibatch", "none"):
+    for kind in ("batch", "none"):
         overrides = (*options, f"algorithm.advantage_normalisation={kind}", "algorithm.value_normalisation=false")
         norms[kind] = [
             fresh("probe/copy", *overrides, iterations=1, hooks=hooks).metrics[f"{GROUP}/actor_grad_norm"][0]
             for hooks in (None, big)
         ]
     assert norms["none"][1] > 100 * norms["none"][0]
-    for kind in ("batch", "minibatch"):
-        assert norms[kind][1] < 5 * norms[kind][0]
-    np.testing.assert_allclose(norms["batch"], norms["minibatch"], rtol=1e-4)
+    assert norms["batch"][1] < 5 * norms["batch"][0]
 
 
 def test_clipped_value_loss_learns_values(fresh):
@@ -408,8 +426,8 @@ def test_schedules_reach_the_optimiser(fresh):
 
 
 def test_minibatch_size_sets_their_number(fresh):
-    """64 frames of 2 steps: two minibatches, so two updates of Adam in an epoch."""
-    for size, updates in ((32, 2), (64, 1), (16, 4)):
+    """64 frames in minibatches of 16: four updates of Adam in an epoch."""
+    for size, updates in ((16, 4),):
         team = fresh(
             "probe/copy",
             f"algorithm.minibatch_size={size}",

@@ -121,7 +121,7 @@ def test_what_is_acted_on_is_new_and_what_came_of_the_action_stays(played):
 
 
 def test_statistics_of_episodes(played):
-    first, timesteps, episodes, _, _ = played
+    _, timesteps, episodes, _, _ = played
     last = timesteps.last
     length = timesteps.groups[GROUP].next_observation[..., 0, 1][last]
     np.testing.assert_array_equal(episodes.length[last], length)

@@ -16,7 +16,7 @@ NUM = 64
 
 def best(name, observation, first):
     """What a player who knows the game does; for `memory` it remembers the first observation."""
-    seen = observation[GROUP] if GROUP in observation else None
+    seen = observation.get(GROUP)
     match name:
         case "copy":
             return {GROUP: seen[:, 0].astype(jnp.int32)}

@@ -44,7 +44,6 @@ ARGUMENTS = [
     "experiment.evaluation_episodes=4",
     "experiment.checkpoint_keep=2",
 ]
-# So that whole chunks do not pass between two looks at the file.
 LINES = ITERATIONS + ITERATIONS // 6 + 2  # trainings, evaluations and the one at frame 0, the absolute metric
 
 
@@ -173,7 +172,7 @@ def test_signals_save_say_so_and_exit(wanted, tmp_path, same_bits, number, code)
         same_bits(got["state"], wanted["state"])
 
 
-# ------------------------------------------------------------------------------------- in this process: faster, and equal
+# ---------------------------------------------------------------------------- in this process: faster, and equal
 
 
 def resume(path: Path, *overrides: str) -> None:

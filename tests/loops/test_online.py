@@ -49,8 +49,8 @@ def test_same_seed_same_bits_and_another_seed_others(team, same_bits):
     first, again = (team.loop.run_chunk(team.loop.init(jax.random.key(5)), jnp.int32(2))[0] for _ in range(2))
     same_bits(first, again)
     other, _ = team.loop.run_chunk(team.loop.init(jax.random.key(6)), jnp.int32(2))
-    for a, b in zip(jax.tree.leaves(first.learner["agents"].params), jax.tree.leaves(other.learner["agents"].params)):
-        assert not np.array_equal(a, b)
+    params, others = (jax.tree.leaves(state.learner["agents"].params) for state in (first, other))
+    assert not any(np.array_equal(a, b) for a, b in zip(params, others, strict=True))
 
 
 def test_iterations_draw_new_randomness(team):

@@ -97,8 +97,6 @@ def test_collect_keeps_the_carry_before_each_sequence(length):
         assert counted.shape == (STEPS, ENVS)
         np.testing.assert_array_equal(batch.final_carry[GROUP], after.carry[GROUP])
         np.testing.assert_array_equal(batch.final.last, ended[-1])
-        if length == 1:
-            continue  # without memory there is nothing to keep
         carries = batch.carries[GROUP]
         assert carries.shape == (STEPS // length, ENVS)
         np.testing.assert_array_equal(carries[0], before.carry[GROUP])

@@ -94,7 +94,9 @@ def resume(path: Path, overrides: Sequence[str] = (), callbacks: Sequence[Callba
             Console(0).warn("another number of devices: the run goes on, but not to the same bits")
         if to_dict(config) != to_dict(stored):
             run.rewrite_config(to_dict(config))
-        initial_learner = learner_from(config.init_from) if config.init_from else None
+        # Needed only where nothing was saved yet; by now the other run may be gone.
+        begun = any(run.checkpoints.glob("[0-9]*"))
+        initial_learner = learner_from(config.init_from) if config.init_from and not begun else None
         parts = build(config, devices)
         summaries.append(run_one(config, parts, devices, run, callbacks, initial_learner))
     return summaries
@@ -177,7 +179,10 @@ def describe(parts: Parts) -> dict[str, Any]:
 
 
 def learner_from(path: str) -> Callable[[PyTree], PyTree]:
-    """A function that puts another run's parameters into a learner, where names and shapes fit."""
+    """A function that puts another run's parameters into a learner, where names and shapes fit.
+
+    With them go the moments of observations and values: networks are worth nothing without what they were scaled by.
+    """
     from covey.experiment.checkpoint import Checkpoints
 
     run = RunDirectory.open(run_directories(path)[0])
@@ -189,15 +194,16 @@ def learner_from(path: str) -> Callable[[PyTree], PyTree]:
         def replace(key_path: Any, leaf: Any) -> Any:
             nonlocal taken, total
             names = [str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", k)))) for k in key_path]
-            if "params" not in names:
+            is_parameter = "params" in names
+            if not is_parameter and not any(name.endswith("_moments") for name in names):
                 return leaf
-            total += 1
+            total += is_parameter
             found: Any = stored
             for name in names:
                 found = found.get(name) if isinstance(found, dict) else None
             if found is None or np.shape(found) != leaf.shape:
                 return leaf
-            taken += 1
+            taken += is_parameter
             return jax.device_put(np.asarray(found, leaf.dtype), leaf.sharding)
 
         learner = jax.tree_util.tree_map_with_path(replace, learner)

@@ -61,8 +61,7 @@ class Policy:
 
         Without a key actions are greedy; with one they are sampled, unless `deterministic` says otherwise.
         """
-        observations, single = self._batched(observation)
-        masks = None if mask is None else self._batched(mask)[0]
+        observations, masks, single = self._batched(observation, mask)
         num_envs = next(iter(observations.values())).shape[0]
         timestep = self._timestep(observations, masks)
         carry = self.initial_carry(num_envs) if carry is None else carry
@@ -78,21 +77,25 @@ class Policy:
         """The output of every module of every network on one observation, by its path: for those who study them."""
         from covey.networks.network import captured_activations
 
-        observations, _ = self._batched(observation)
-        masks = None if mask is None else self._batched(mask)[0]
+        observations, masks, _ = self._batched(observation, mask)
         num_envs = next(iter(observations.values())).shape[0]
         carry = self.initial_carry(num_envs) if carry is None else carry
-        with captured_activations() as captured:
+        with jax.disable_jit(), captured_activations() as captured:  # else a memory's scan would hide its values
             self.algorithm.act(self.learner, self._timestep(observations, masks), carry, jax.random.key(0), False)
         return captured
 
-    def _batched(self, value: Any) -> tuple[dict[str, Array], bool]:
-        values = dict(value) if isinstance(value, Mapping) else {self._only_group(): value}
-        values = {group: jnp.asarray(array) for group, array in values.items()}
-        group, array = next(iter(values.items()))
-        spec = self._groups[group]
-        single = array.shape[0] == spec.num_agents and array.ndim <= 1 + len(spec.observation_shape)
-        return ({g: a[None] for g, a in values.items()} if single else values), single
+    def _batched(self, observation: Any, mask: Any) -> tuple[dict[str, Array], dict[str, Array] | None, bool]:
+        """Observations and masks by group, `[B, A, …]`; and whether they were of a single environment, `[A, …]`."""
+        observations, masks = self._by_group(observation), None if mask is None else self._by_group(mask)
+        group, array = next(iter(observations.items()))
+        single = array.ndim == 1 + len(self._groups[group].observation_shape)
+        if single:
+            observations, masks = jax.tree.map(lambda array: array[None], (observations, masks))
+        return observations, masks, single
+
+    def _by_group(self, value: Any) -> dict[str, Array]:
+        values = value if isinstance(value, Mapping) else {self._only_group(): value}
+        return {group: jnp.asarray(array) for group, array in values.items()}
 
     def _only_group(self) -> str:
         if len(self._groups) > 1:

@@ -132,6 +132,8 @@ class Training:
                     self._log_evaluation(self._evaluate())
                 self._train()
                 summary = self._finish()
+                if self._received:  # the run is done, but not what was to follow, such as the next seed
+                    self._interrupt()
             finally:
                 self._checkpoints.wait()
                 self._loggers.finish()
@@ -208,10 +210,12 @@ class Training:
             self.iteration += size
             self._chunk_size = _next_chunk_size(size, seconds, self.parts.loop.max_iterations)
             evaluation = self._dispatch_evaluation() if self._is_due(self.evaluation_interval) else None
-            save = self._is_due(self.checkpoint_interval) or bool(self._received)
-            saved_state = self._checkpoint_tree() if save else None
+            interrupted = bool(self._received)  # looked at once: a signal that comes later waits for the next chunk
+            save = self._is_due(self.checkpoint_interval) or interrupted
+            # Callbacks may set coefficients, which are saved too: with them, the state is copied afterwards.
+            saved_state = self._checkpoint_tree() if save and not self.callbacks else None
             iteration = self.iteration
-            pending = None if self._received or self.callbacks else self._dispatch()
+            pending = None if interrupted or self.callbacks else self._dispatch()
 
             self._log_chunk(chunk, iteration, seconds)
             if evaluation is not None:
@@ -221,9 +225,9 @@ class Training:
                 improved = self._log_evaluation((values, evaluation[1]), iteration)
                 if improved and saved_state is not None:
                     saved_state["best"] = host_copy(self.best)
-            if saved_state is not None:
-                self._save(saved_state, iteration)
-            if self._received:
+            if save:
+                self._save(saved_state or self._checkpoint_tree(), iteration)
+            if interrupted:
                 self._interrupt()
             if pending is None:
                 pending = self._dispatch()
@@ -234,7 +238,8 @@ class Training:
         for interval in (self.evaluation_interval, self.checkpoint_interval):
             if interval:
                 ends.append((self.iteration // interval + 1) * interval)
-        size = min(min(ends) - self.iteration, self._chunk_size)
+        # Callbacks see every iteration: how often they are called must not depend on the machine's speed.
+        size = min(min(ends) - self.iteration, 1 if self.callbacks else self._chunk_size)
         if size <= 0:
             return None
         started = time.monotonic()
@@ -304,7 +309,7 @@ class Training:
             record = {name: float(values[i]) for name, values in chunk.items()}
             record = {names.ITERATION: number, **record, names.FRAMES_PER_SECOND: rate}
             self._record(names.TRAIN, record, number * self.frames_per_iteration)
-        value = record[f"collection/{names.MEAN_RETURN}"]
+        value = record.get(f"collection/{names.MEAN_RETURN}", math.nan)  # a user's hook may drop it
         self._latest_return = value if math.isfinite(value) else self._latest_return
         self.console.progress(
             iteration * self.frames_per_iteration, mean_return=self._latest_return, frames_per_second=rate

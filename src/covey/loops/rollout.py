@@ -54,7 +54,7 @@ def collect(
 ) -> tuple[Actor, Batch, EpisodeSums]:
     """A batch for `update`: sequence after sequence, with the carry that each began with."""
     length = algorithm.sequence_length or num_steps
-    if length == 1:  # no memory: nothing to keep between steps
+    if length == 1 and not jax.tree.leaves(actor.carry):  # no memory: nothing to keep between steps
         next_actor, transitions, sums = unroll(env, algorithm, learner, actor, key, num_steps)
         batch = Batch(
             transitions=transitions, carries=actor.carry, final=next_actor.timestep, final_carry=next_actor.carry

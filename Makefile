@@ -1,0 +1,56 @@
+# From a fresh clone: `make train` trains a team, `make test` runs all checks. Both first set up .venv, which needs
+# Python 3.11 or newer and nothing else; setting up is skipped while the lock files and pyproject.toml stay as they are.
+
+PYTHON ?= python3
+WORKERS ?= 2
+BIN := .venv/bin
+RUN_READY := .venv/.ready
+DEV_READY := .venv/.ready-dev
+
+.PHONY: train test slow lint setup setup-dev lock clean
+
+train: $(RUN_READY)
+	$(BIN)/covey train
+
+# Linting first, so that pytest's summary is the last line.
+test: $(DEV_READY) lint
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+slow: $(DEV_READY)
+	$(BIN)/python -m pytest -n $(WORKERS) -m slow
+
+lint: $(DEV_READY)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+setup: $(RUN_READY)
+setup-dev: $(DEV_READY)
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "covey needs Python 3.11 or newer; $(PYTHON) is `$(PYTHON) --version`. Try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+
+$(RUN_READY): requirements.lock pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet -r requirements.lock
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --editable .
+	@touch $@
+
+$(DEV_READY): requirements-dev.lock $(RUN_READY)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet -r requirements-dev.lock
+	@touch $@
+
+# Resolves pyproject.toml anew, in an environment of its own, so that nothing superfluous is pinned.
+lock:
+	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/python -m pip install --disable-pip-version-check --quiet .
+	.venv-lock/bin/python -m pip freeze --exclude covey > .venv-lock/run
+	.venv-lock/bin/python -m pip install --disable-pip-version-check --quiet '.[dev,wandb,tensorboard,mlflow]'
+	.venv-lock/bin/python -m pip freeze --exclude covey > .venv-lock/all
+	{ sed -n 1p requirements.lock; cat .venv-lock/run; } > .venv-lock/new && mv .venv-lock/new requirements.lock
+	{ sed -n 1,2p requirements-dev.lock; grep -vxFf .venv-lock/run .venv-lock/all; } > .venv-lock/new \
+		&& mv .venv-lock/new requirements-dev.lock
+	rm -rf .venv-lock build
+
+clean:
+	rm -rf .venv .venv-lock build .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,154 @@
+"""The benchmarks run on tiny sizes and say what they promise to say. Their figures mean nothing here."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+
+import covey
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+ANCHORS = Path(covey.__file__).parent / "anchors.json"
+QUICK = ("--rounds", "1", "--seconds", "0.001")
+SMALL = ("--environments", "4", "--rollout", "8", "--layers", "8", *QUICK)
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Imports a benchmark by name, as if it were run from its folder."""
+    jax.devices()  # starts JAX as the suite wants it, before a benchmark starts it otherwise
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    yield importlib.import_module
+    for path in BENCHMARKS.glob("*.py"):
+        sys.modules.pop(path.stem, None)
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", [path.stem for path in sorted(BENCHMARKS.glob("*.py")) if path.stem != "common"])
+def test_help_explains(name: str, script: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        script(name).main(["--help"])
+    assert stopped.value.code == 0
+    assert len(capsys.readouterr().out) > 300
+
+
+def test_update_limit(script: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "limit.json"
+    script("update_limit").main(["--no-pin", "--epochs", "1", "--width", "8", "--output", str(output), *QUICK])
+    figures = read(output)
+    assert figures["ratio"] > 0 and figures["gflops"]["products"] > 0
+    # Actor: 1200 rows of 18-8-8-4; critic: 400 rows of 54-8-8-1. Three products a layer, two for the first.
+    actor, critic = 1200 * (3 * (18 + 8 + 4) - 18) * 8, 400 * (3 * (54 + 8 + 1) - 54) * 8
+    assert figures["flop_per_minibatch"] == 2 * (actor + critic)
+    assert "ratio" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("devices", [pytest.param(1, marks=pytest.mark.slow), 2])
+def test_throughput(script: Any, tmp_path: Path, devices: int) -> None:
+    output = tmp_path / "throughput.json"
+    arguments = ["--task", "probe/masked", "--devices", str(devices), "--output", str(output), *SMALL]
+    script("throughput").main(arguments)
+    [row] = read(output)["rows"]
+    assert row["devices"] == devices
+    assert row["frames_per_second"].keys() == {"stepping", "acting", "updating", "training"}
+    rates = row["frames_per_second"]
+    without_loss = 1 / (1 / rates["acting"] + 1 / rates["updating"])
+    assert row["ratio"] == pytest.approx(rates["training"] / without_loss)
+
+
+@pytest.mark.slow
+def test_throughput_scales_over_environments(script: Any, tmp_path: Path) -> None:
+    output = tmp_path / "scaling.json"
+    scaling = ["--scaling", "environments", "--numbers", "2", "4", "--parts", "training"]
+    script("throughput").main(["--task", "probe/copy", *scaling, "--output", str(output), *SMALL])
+    assert [row["overrides"] for row in read(output)["rows"]] == [["experiment.num_envs=2"], ["experiment.num_envs=4"]]
+
+
+@pytest.mark.slow
+def test_two_devices_against_one(script: Any, tmp_path: Path) -> None:
+    output = tmp_path / "devices.json"
+    small = ["--environments", "4", "--rollout", "8", "--repeats", "1", *QUICK]
+    script("devices").main(["--task", "probe/copy", "--output", str(output), *small])
+    figures = read(output)
+    assert figures["ratio"] == pytest.approx(
+        figures["frames_per_second"]["2"][0] / figures["frames_per_second"]["1"][0]
+    )
+
+
+@pytest.mark.slow
+def test_jaxmarl_stepping(script: Any, tmp_path: Path) -> None:
+    output = tmp_path / "stepping.json"
+    script("throughput").main(["--jaxmarl-stepping", "--output", str(output), *SMALL])
+    assert read(output)["frames_per_second"] > 0
+
+
+def test_random_returns_change_nothing_else(script: Any, tmp_path: Path) -> None:
+    anchors = tmp_path / "anchors.json"
+    published = [{"algorithm": "ippo", "value": 1.0}]
+    known = {"returns": "", "random": None, "published": published}
+    anchors.write_text(json.dumps({"sources": {"a": 1}, "tasks": {"probe/copy": known}}))
+    script("random_returns").main(["probe/copy", "--episodes", "200", "--at-once", "128", "--anchors", str(anchors)])
+    written = read(anchors)
+    assert written["sources"] == {"a": 1} and written["tasks"]["probe/copy"]["published"] == published
+    random = written["tasks"]["probe/copy"]["random"]
+    assert random["episodes"] == 200
+    assert random["mean_return"] == pytest.approx(0.5, abs=3 * random["interval_95"])
+
+
+def test_learning_runs_tabulates_and_refuses(
+    script: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learning = script("learning")
+    folders = ["--runs", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
+    small = [
+        "experiment.frames=256",
+        "experiment.num_envs=8",
+        "experiment.rollout_length=8",
+        "experiment.evaluation_interval=128",
+        "experiment.evaluation_episodes=8",
+        "model.layers=[8]",
+    ]
+    arguments = ["run", "memory-mlp", "--seeds", "2", "--devices", "1", *folders, *small]
+    learning.main(arguments)
+    result = read(tmp_path / "results" / "memory-mlp.json")
+    assert result["seeds"] == [0, 1] and result["episodes"] == 80 and result["evaluation"] == "greedy"
+    assert [frames for frames, _ in result["curves"][0]] == [0, 128, 256]
+    assert result["mean"] == pytest.approx(sum(result["absolute"]) / 2)
+    assert "model.layers=[8]" in result["command"] and "seeds=2" in result["command"]
+
+    monkeypatch.setattr(learning, "call_covey", lambda *_: pytest.fail("trained what was there"))
+    learning.main(arguments)
+    with pytest.raises(SystemExit, match="another configuration"):
+        learning.main([*arguments, "algorithm.lr=1e-3"])
+
+    learning.main(["table", *folders[2:]])
+    table = (tmp_path / "results" / "README.md").read_text(encoding="utf-8")
+    assert "| memory-mlp |" in table and (tmp_path / "results" / "curves.png").stat().st_size > 1000
+    assert "wrote" in capsys.readouterr().out
+
+
+def test_every_experiment_is_one_that_covey_can_run(script: Any) -> None:
+    from covey.experiment.compose import compose
+
+    learning = script("learning")
+    for experiment in learning.EXPERIMENTS.values():
+        config = compose(experiment.arguments.split())
+        learning.find_published(experiment, config.task.name)  # exits where anchors.json has no such entry
+
+
+def test_anchors_are_whole() -> None:
+    anchors = read(ANCHORS)
+    for task, entry in anchors["tasks"].items():
+        assert entry.keys() == {"returns", "random", "published"}, task
+        for published in entry["published"]:
+            assert published["source"] in anchors["sources"], task
+            assert {"algorithm", "value", "metric"} <= published.keys(), task

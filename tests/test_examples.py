@@ -1,0 +1,46 @@
+"""Every example runs, and what the examples register can be named on the command line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[1] / "examples"
+EXAMPLES = sorted(FOLDER.glob("*.py"))
+
+
+def run(arguments: list[str], folder: Path) -> str:
+    done = subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_there_are_examples():
+    assert len(EXAMPLES) >= 7
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_example(path, tmp_path):
+    assert run([str(path)], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("module", "choices", "field"),
+    [
+        ("custom_task", ["task=mine/meet", "task.num_agents=3"], "num_agents: 3"),
+        ("custom_model", ["model=residual", "model.num_blocks=5"], "num_blocks: 5"),
+        ("custom_algorithm", ["algorithm=reinforce", "algorithm.baseline_decay=0.5"], "baseline_decay: 0.5"),
+    ],
+)
+def test_what_an_example_registers_is_a_choice(module, choices, field):
+    """In the example's folder, as its first lines say."""
+    assert field in run(["-m", "covey.cli", "show", f"imports=[{module}]", *choices], FOLDER)
+
+
+def test_a_registered_task_trains_from_the_command_line(tmp_path):
+    arguments = ["task=mine/meet", "imports=[custom_task]", "experiment=debug", f"run_dir={tmp_path / 'run'}"]
+    run(["-m", "covey.cli", "train", *arguments], FOLDER)
+    assert (tmp_path / "run" / "results.json").is_file()
