@@ -88,10 +88,9 @@ EXPERIMENTS = {
     ),
     "rware-tiny-2ag": Experiment(arguments=f"task=rware/tiny-2ag {RWARE}", threshold=14.0, published=("mappo", "mava")),
     "overcooked-cramped": Experiment(
-        arguments="algorithm=ippo task=overcooked/cramped_room experiment.frames=5_000_000 algorithm.lr=5e-4",
+        arguments="algorithm=ippo task=overcooked/cramped_room algorithm.lr=5e-4 experiment.frames=5_000_000 "
+        "experiment.shaping_frames=2_500_000",
         threshold=200.0,
-        metric="sparse_return",
-        meaning="20 for each soup delivered, shaped rewards left out",
         published=("best of several", "jaxmarl_figures"),
     ),
     "memory-gru": Experiment(arguments=f"{MEMORY} model=gru critic_model=gru", threshold=0.99),
@@ -379,7 +378,7 @@ def draw_curves(results: list[dict[str, Any]], path: Path) -> None:
         panels.setdefault((result["task"], result["metric"]), []).append(result)
     columns = min(3, len(panels))
     rows = math.ceil(len(panels) / columns)
-    style = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 10}
+    style: dict[Any, Any] = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 10}
     with plt.rc_context(style):
         figure, grid = plt.subplots(rows, columns, figsize=(3.9 * columns, 2.9 * rows), squeeze=False)
         for axes in grid.flat[len(panels) :]:
@@ -436,7 +435,7 @@ def draw_anchors(axes: Any, members: list[dict[str, Any]]) -> None:
 
 def mean_curve(curves: list[list[list[float]]]) -> tuple[list[float], list[float], list[float]]:
     """Frames, mean over seeds and half the interval's width (0 for a single seed) where all seeds were evaluated."""
-    by_seed = [dict(map(tuple, curve)) for curve in curves]
+    by_seed = [{frames: value for frames, value in curve} for curve in curves]
     frames = sorted(set.intersection(*(set(seed) for seed in by_seed)))
     statistics = [mean_and_interval([seed[frame] for seed in by_seed]) for frame in frames]
     half_width = [half if math.isfinite(half) else 0.0 for _, half in statistics]

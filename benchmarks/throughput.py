@@ -153,9 +153,9 @@ def make_config(options: Namespace, task: str, overrides: list[str]) -> Config:
             [
                 "algorithm=ippo",
                 f"task={task}",
-                "model=mlp",
-                f"model.layers={layers}",
-                f"model.activation={options.activation}",
+                *(f"{model}=mlp" for model in ("model", "critic_model")),
+                *(f"{model}.layers={layers}" for model in ("model", "critic_model")),
+                *(f"{model}.activation={options.activation}" for model in ("model", "critic_model")),
                 f"algorithm.epochs={options.epochs}",
                 f"algorithm.num_minibatches={options.minibatches}",
                 f"experiment.num_envs={options.environments}",

@@ -137,11 +137,13 @@ def test_learning_runs_tabulates_and_refuses(
 
 
 def test_every_experiment_is_one_that_covey_can_run(script: Any) -> None:
+    from covey.experiment.build import build_env
     from covey.experiment.compose import compose
 
     learning = script("learning")
     for experiment in learning.EXPERIMENTS.values():
         config = compose(experiment.arguments.split())
+        assert experiment.metric in ("mean_return", *build_env(config).spec.metrics)
         learning.find_published(experiment, config.task.name)  # exits where anchors.json has no such entry
 
 

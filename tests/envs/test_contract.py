@@ -15,8 +15,8 @@ import pytest
 
 from covey import registry
 from covey.envs.base import Env, make_env
-from covey.errors import MissingExtra
 from covey.envs.batch import BatchedEnv
+from covey.errors import MissingExtra
 from covey.types import (
     ActionSpec,
     Array,

@@ -57,6 +57,15 @@ def state(run: RunDirectory) -> dict[str, Any]:
     return {part: checkpoints.restore_part(part) for part in ("learner", "rest", "best")}
 
 
+def params(run: RunDirectory) -> Any:
+    return state(run)["learner"]["agents"]["params"]
+
+
+def assert_equal_leaves(one: Any, other: Any, atol: float = 0.0) -> None:
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0.0, atol=atol)
+
+
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory) -> RunDirectory:
     return train(tmp_path_factory.mktemp("runs") / "plain")
@@ -96,19 +105,21 @@ def test_seeds_in_one_go_equal_seeds_alone(plain, tmp_path, same_bits):
     assert [member.config["seed"] for member in members] == [0, 1]
 
 
+@pytest.mark.slow
 def test_uncompiled_run(tmp_path):
     """The same code step by step: equal but for rounding, as the compiler may fuse differently."""
     fields: dict[str, Any] = {"experiment.evaluation_interval": 0, "experiment.absolute_metric": False}
     fields |= {"experiment.checkpoint_interval": 0, "algorithm.lr_schedule": "constant"}
-    fields |= {"experiment.num_envs": 4, "experiment.rollout_length": 4, "experiment.evaluation_episodes": 2}
-    fields |= {"experiment.frames": 32}
+    fields |= {"experiment.num_envs": 2, "experiment.rollout_length": 4, "experiment.evaluation_episodes": 2}
+    fields |= {"experiment.frames": 16}
     slow = train(tmp_path / "slow", fields=fields, jit=False)
     fast = train(tmp_path / "fast", fields=fields)
     for one, other in zip(records(slow), records(fast), strict=True):
         assert one.keys() == other.keys()
         for name in one:
-            assert one[name] == pytest.approx(other[name], rel=1e-3, abs=1e-5), name
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), state(slow), state(fast))
+            if name != names.KIND:
+                assert one[name] == pytest.approx(other[name], rel=1e-3, abs=1e-5), name
+    assert_equal_leaves(params(slow), params(fast), atol=1e-5)
 
 
 def test_a_batch_of_seeds_must_be_new(plain):
@@ -165,10 +176,9 @@ class Freeze:
 def test_a_callback_can_freeze_the_team_and_resume_keeps_it(tmp_path, same_bits, after, plain):
     freeze = Freeze(after)
     run = train(tmp_path / "run", callbacks=[freeze])
-    params = state(run)["learner"]["agents"]["params"]
-    jax.tree.map(np.testing.assert_array_equal, params, jax.tree.map(np.asarray, freeze.frozen))
-    moved = state(plain)["learner"]["agents"]["params"]
-    assert any(not np.array_equal(a, b) for a, b in zip(jax.tree.leaves(params), jax.tree.leaves(moved), strict=True))
+    assert_equal_leaves(params(run), freeze.frozen)
+    with pytest.raises(AssertionError):
+        assert_equal_leaves(params(run), params(plain))
 
     with pytest.raises(ZeroDivisionError):  # the newest checkpoint is then that of iteration 4
         train(tmp_path / "stopped", callbacks=[Freeze(after), Crash()])
@@ -244,7 +254,7 @@ def test_nan_stops_with_its_name_and_keeps_the_last_good_checkpoint(plain, tmp_p
     assert not isinstance(caught.value, UsageError)
     run = RunDirectory.open(tmp_path / "run")
     assert Checkpoints(run.checkpoints).iterations() == [4]
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state(run)["learner"]["agents"]["params"]))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params(run)))
     assert [r[names.ITERATION] for r in records(run) if r[names.KIND] == names.TRAIN] == [1, 2, 3, 4, 5]
     resume(run.path)  # without the poison it goes on from there
     assert records(run) == records(plain)
@@ -256,8 +266,7 @@ def test_parameters_that_overflow_are_not_saved_as_good(tmp_path):
     with pytest.raises((CoveyError, ValueError)):
         train(tmp_path / "run", fields=fields)
     if (tmp_path / "run" / "checkpoints").exists():
-        params = state(RunDirectory.open(tmp_path / "run"))["learner"]["agents"]["params"]
-        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params))
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params(RunDirectory.open(tmp_path / "run"))))
 
 
 # ---------------------------------------------------------------------------------------------------------- init_from
@@ -271,7 +280,7 @@ def test_init_from_starts_with_the_others_parameters(plain, tmp_path):
 
     seen = AtStart()
     run = train(tmp_path / "run", init_from=str(plain.path), seed=7, callbacks=[seen])
-    jax.tree.map(np.testing.assert_array_equal, seen.params, state(plain)["learner"]["agents"]["params"])
+    assert_equal_leaves(seen.params, params(plain))
     assert records(run) != records(plain)
 
 
@@ -288,6 +297,7 @@ def test_init_from_brings_what_the_parameters_were_trained_with(tmp_path):
         "algorithm.lr": 1e-2,
         "experiment.frames": 6400,
         "experiment.evaluation_interval": 0,
+        "experiment.evaluation_deterministic": True,
         "experiment.evaluation_episodes": 64,
         "experiment.checkpoint_interval": 0,
         "experiment.absolute_metric": False,

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 from jax.stages import Wrapped
@@ -19,7 +22,7 @@ from covey.envs.wrappers import AgentIds
 from covey.errors import UsageError
 from covey.experiment.config import Config, HooksConfig, OnlineConfig
 from covey.loops.evaluate import episode_values, play_episodes
-from covey.loops.online import DEVICE_AXIS, OnlineLoop, make_online_loop
+from covey.loops.online import DEVICE_AXIS, OnlineLoop, TrainState, make_online_loop, state_shardings
 from covey.networks.network import Model
 from covey.types import Algorithm, Array, Continuous, Key, PyTree
 
@@ -33,6 +36,45 @@ class Parts:
     loop: OnlineLoop
     evaluate: Wrapped
     deterministic: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Programs:
+    """The compiled functions of an experiment, the same for every seed, and the seconds that compiling them took."""
+
+    init: Callable[..., TrainState]
+    run_chunk: Callable[..., tuple[TrainState, dict[str, Array]]]
+    evaluate: Callable[..., dict[str, Array]]
+    seconds: float
+
+
+def compile_parts(
+    parts: Parts, devices: list[Any], compiling: Callable[[str], AbstractContextManager[None]]
+) -> Programs:
+    """Compiles ahead of any run, so that the time is known and not mixed with training's; `compiling` says what."""
+    start = time.monotonic()
+    key = jax.random.key(0)
+    shapes = jax.eval_shape(parts.loop.init, key)
+    state = jax.tree.map(
+        lambda sharding, part: jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), part
+        ),
+        state_shardings(devices),
+        shapes,
+        is_leaf=lambda x: isinstance(x, jax.sharding.Sharding),
+    )
+    with compiling("reset"):
+        init = parts.loop.init.lower(key).compile()
+    with compiling("training"):
+        run_chunk = parts.loop.run_chunk.lower(state, jnp.int32(1)).compile()
+    with compiling("evaluation"):
+        evaluate = parts.evaluate.lower(state.learner, key).compile()
+    return Programs(init=init, run_chunk=run_chunk, evaluate=evaluate, seconds=time.monotonic() - start)
+
+
+def uncompiled(parts: Parts) -> Programs:
+    """For `jit=false`."""
+    return Programs(init=parts.loop.init, run_chunk=parts.loop.run_chunk, evaluate=parts.evaluate, seconds=0.0)
 
 
 def build_env(config: Config) -> Env:

@@ -286,6 +286,8 @@ def _check_seeds(config: Config) -> None:
         raise UsageError(f"seeds={list(seeds)} has one twice")
     if min(seeds) < 0:
         raise UsageError(f"seeds start at 0, not at {min(seeds)}")
+    if max(seeds) >= 2**32:  # JAX would take it modulo 2**32, and it would be another seed
+        raise UsageError(f"seeds go up to {2**32 - 1}, not to {max(seeds)}")
 
 
 def _check_numbers(values: Mapping[str, Any], where: str = "") -> None:

@@ -22,13 +22,13 @@ import numpy as np
 from covey import metrics as names
 from covey import results as marl_eval
 from covey.errors import CoveyError, Interrupted
-from covey.experiment.build import Parts
+from covey.experiment.build import Parts, Programs
 from covey.experiment.checkpoint import Checkpoints, host_copy
 from covey.experiment.config import Config, OnlineConfig, to_dict
 from covey.experiment.console import Console, Summary
 from covey.experiment.loggers import LoggerTeam
 from covey.experiment.run_directory import RunDirectory
-from covey.loops.online import TrainState, state_shardings
+from covey.loops.online import TrainState
 from covey.types import Array, PyTree
 
 SECONDS_PER_CHUNK = 1.0  # what a chunk aims to take: short enough for a live progress bar and a quick Ctrl-C
@@ -61,7 +61,7 @@ class Training:
         self,
         config: Config,
         parts: Parts,
-        devices: list[Any],
+        programs: Programs,
         run: RunDirectory,
         console: Console,
         callbacks: Sequence[Callback] = (),
@@ -78,11 +78,11 @@ class Training:
         self.num_iterations = self._iterations(experiment.frames)
         self.evaluation_interval = self._iterations(experiment.evaluation_interval)
         self.checkpoint_interval = self._iterations(experiment.checkpoint_interval)
-        self.progress = Progress()
+        self.progress = Progress(seconds_compiling=programs.seconds)
         self.state: TrainState  # these three from `_start` on
         self.best: PyTree
         self.iteration: int
-        self._devices = devices
+        self._programs = programs
         self._initial_learner = initial_learner
         self._checkpoints = Checkpoints(run.checkpoints, keep=experiment.checkpoint_keep, warn=console.warn)
         self._loggers = LoggerTeam(experiment.loggers, experiment.logger_options, warn=console.warn)
@@ -90,9 +90,6 @@ class Training:
         self._key_evaluate = jax.random.key(jnp.uint32(config.seed) ^ jnp.uint32(0x9E3779B9))
         self._chunk_size = 1
         self._latest_return: float | None = None
-        self._init: Callable[..., TrainState]  # these three from `_compile` on
-        self._run_chunk: Callable[..., tuple[TrainState, dict[str, Array]]]
-        self._evaluate_compiled: Callable[..., dict[str, Array]]
 
     # --------------------------------------------------------------------------------------------- what users read
 
@@ -124,7 +121,6 @@ class Training:
         """Trains to the end; raises Interrupted, with everything saved, on SIGINT and SIGTERM."""
         with _signals() as received:
             self._received = received
-            self._compile()
             self._start()
             self._loggers.start(self.run_directory, to_dict(self.config), self.frames)
             try:
@@ -140,38 +136,11 @@ class Training:
         self._call("on_end", summary)
         return summary
 
-    def _compile(self) -> None:
-        """Compiles everything ahead, so that its time is known and not mixed with training's."""
-        loop = self.parts.loop
-        key = jax.random.key(self.config.seed)
-        if not self.config.jit:
-            self._init, self._run_chunk, self._evaluate_compiled = loop.init, loop.run_chunk, self.parts.evaluate
-            return
-        start = time.monotonic()
-        state = jax.eval_shape(loop.init, key)
-        shardings = state_shardings(self._devices)
-        state = jax.tree.map(
-            lambda sharding, part: jax.tree.map(
-                lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), part
-            ),
-            shardings,
-            state,
-            is_leaf=lambda x: isinstance(x, jax.sharding.Sharding),
-        )
-        with self.console.compiling("reset"):
-            self._init = loop.init.lower(key).compile()
-        with self.console.compiling("training"):
-            self._run_chunk = loop.run_chunk.lower(state, jnp.int32(1)).compile()
-        with self.console.compiling("evaluation"):
-            self._evaluate_compiled = self.parts.evaluate.lower(state.learner, key).compile()
-        self.progress.seconds_compiling += time.monotonic() - start
-
     def _start(self) -> None:
         """A fresh state, or the newest checkpoint's; files are cut back to where that was."""
-        self.state = self._init(jax.random.key(self.config.seed))
+        self.state = self._programs.init(jax.random.key(self.config.seed))
         self.best = _copy(self.state.learner)
         self.iteration = 0
-        seconds_compiling = self.progress.seconds_compiling
         restored = self._checkpoints.restore({"learner": self.state.learner, "rest": self._rest(), "best": self.best})
         if restored is None:
             self.run_directory.metrics.cut(0)
@@ -187,7 +156,7 @@ class Training:
         self.best = _put_like(restored.tree["best"], self.best)
         self.iteration = restored.iteration
         self.progress = Progress(**restored.meta)
-        self.progress.seconds_compiling += seconds_compiling
+        self.progress.seconds_compiling += self._programs.seconds
         self.run_directory.metrics.cut(self.progress.metrics_offset)
         known = self.run_directory.read_results()
         if known is not None:
@@ -243,7 +212,7 @@ class Training:
         if size <= 0:
             return None
         started = time.monotonic()
-        self.state, history = self._run_chunk(self.state, jnp.int32(size))
+        self.state, history = self._programs.run_chunk(self.state, jnp.int32(size))
         return size, history, started
 
     def _is_due(self, interval: int) -> bool:
@@ -256,7 +225,7 @@ class Training:
         learner = _copy(self.state.learner)
         key = jax.random.fold_in(self._key_evaluate, self.iteration)
         started = time.monotonic()
-        return self._evaluate_compiled(learner, key), learner, started
+        return self._programs.evaluate(learner, key), learner, started
 
     def _wait_for_evaluation(self, evaluation: tuple[dict[str, Array], PyTree, float]) -> dict[str, np.ndarray]:
         outputs, _, started = evaluation
@@ -290,7 +259,7 @@ class Training:
         rounds = []
         for number in range(ABSOLUTE_ROUNDS):
             key = jax.random.fold_in(jax.random.fold_in(self._key_evaluate, 2**31 - 1), number)
-            rounds.append(self._evaluate_compiled(self.best, key))
+            rounds.append(self._programs.evaluate(self.best, key))
         values = {name: np.concatenate([np.asarray(r[name]) for r in rounds]) for name in rounds[0]}
         self.progress.seconds_evaluating += time.monotonic() - started
         self._results = marl_eval.set_absolute_metrics(self._results, values)

@@ -41,7 +41,8 @@ class ModelWithHead(nnx.Module):
             features, carry = self.model(x, carry, reset)
         else:  # without memory, all that leads is one batch axis
             features = self.model(x.reshape(-1, *x.shape[reset.ndim :]))
-            features = features.reshape(*reset.shape, *features.shape[1:])
+            if features.shape[:1] == (reset.size,):
+                features = features.reshape(*reset.shape, *features.shape[1:])
         if features.shape[:-1] != reset.shape:
             raise UsageError(
                 f"model {type(self.model).__name__} gave features {features.shape} for inputs {x.shape}; "
@@ -123,10 +124,24 @@ def make_network(
         return apply_one(params, inputs, carry, reset)
 
     def apply_each(params: PyTree, inputs: Array, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
+        if _captured.get() is not None:  # inside vmap there are no values to collect
+            return apply_one_by_one(params, inputs, carry, reset)
         over_agents = jax.vmap(
             apply_one, in_axes=(0, None if centralised else 2, 1, None), out_axes=(2, 1), axis_size=num_agents
         )
         return over_agents(params, inputs, carry, reset)
+
+    def apply_one_by_one(params: PyTree, inputs: Array, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
+        outputs, carries = [], []
+        for i in range(num_agents):
+            own_params, own_carry = (
+                jax.tree.map(lambda p, i=i: p[i], params),
+                jax.tree.map(lambda h, i=i: h[:, i], carry),
+            )
+            output, own_carry = apply_one(own_params, inputs if centralised else inputs[:, :, i], own_carry, reset)
+            outputs.append(output)
+            carries.append(own_carry)
+        return jnp.stack(outputs, axis=2), jax.tree.map(lambda *h: jnp.stack(h, axis=1), *carries)
 
     return Network(
         init=init_one if share_parameters else init_each,
