@@ -54,7 +54,7 @@ class Experiment:
     tuning: str = "none"
 
 
-LBF = "task=lbf/8x8-2p-2f-coop experiment.frames=2_000_000"
+LBF = "task=lbf/8x8-2p-2f-coop experiment.frames=1_000_000"
 LBF_2S = "task=lbf/2s-8x8-2p-2f-coop model=gru critic_model=gru experiment.frames=5_000_000"
 RWARE = (
     "algorithm=mappo algorithm.lr=2.5e-4 algorithm.num_minibatches=2 experiment.num_envs=128 "
@@ -70,18 +70,19 @@ EXPERIMENTS = {
     "lbf-2s-rec-ippo": Experiment(arguments=f"algorithm=ippo {LBF_2S}", threshold=0.95, published=("ippo", "sable")),
     "lbf-2s-rec-mappo": Experiment(arguments=f"algorithm=mappo {LBF_2S}", threshold=0.95, published=("mappo", "sable")),
     "connector": Experiment(
-        arguments="algorithm=mappo task=connector/con-5x5x3a experiment.frames=5_000_000",
+        arguments="algorithm=ippo task=connector/con-5x5x3a experiment.num_envs=128 experiment.rollout_length=32 "
+        "experiment.frames=2_000_000",
         threshold=0.83,
-        published=("mappo", "sable"),
+        published=("ippo", "sable"),
     ),
     "smax-2s3z": Experiment(
-        arguments="algorithm=ippo task=smax/2s3z model=gru critic_model=gru algorithm.lr=4e-3 algorithm.clip=0.05 "
-        "algorithm.max_grad_norm=0.25 algorithm.agent_ids=false experiment.num_envs=128 experiment.frames=2_000_000",
+        arguments="algorithm=mappo task=smax/2s3z algorithm.lr=1e-3 algorithm.clip=0.1 experiment.num_envs=128 "
+        "experiment.rollout_length=64 experiment.frames=2_000_000",
         threshold=0.95,
         metric="win_rate",
         meaning="share of battles won",
         published=("ippo, recurrent", "jaxmarl"),
-        tuning="none: the settings of JaxMARL's recurrent baseline",
+        tuning="one trial",
     ),
     "rware-tiny-4ag": Experiment(
         arguments=f"task=rware/tiny-4ag {RWARE}", threshold=22.0, published=("mappo", "sable")
