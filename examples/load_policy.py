@@ -55,9 +55,8 @@ def main() -> None:
     for path, array in jax.tree_util.tree_leaves_with_path(policy.parameters["agents"]["actor"]):
         print(f"{jax.tree_util.keystr(path):<45} {array.shape}")
 
-    # What every module of every network gave for one observation: here, the actor's (the critic is network_1) for the
-    # two cues.
-    first, second = (policy.activations(np.full((2, 1), cue, np.float32))["network_0"] for cue in (-1.0, 1.0))
+    # What every module of every network gave for one observation: here, the actor's for the two cues.
+    first, second = (policy.activations(np.full((2, 1), cue, np.float32))["agents/actor"] for cue in (-1.0, 1.0))
     changed = jax.tree.map(lambda a, b: float(np.abs(a - b).mean()), first, second)
     for path, difference in jax.tree_util.tree_leaves_with_path(changed):
         print(f"{jax.tree_util.keystr(path):<50} the cue changes it by {difference:.3f}")

@@ -45,7 +45,7 @@ Exit codes: 0 done; 1 failed; 2 bad input, nothing started; 130 and 143 interrup
 KEYS_HELP = """\
   algorithm=mappo                 covey list algorithms
   task=lbf/8x8-2p-2f-coop         covey list tasks
-  model=mlp  critic_model=mlp     covey list models; the critic's is the actor's unless given
+  model=mlp  critic_model=mlp     covey list models; the critic's, fields included, is the actor's unless given
   experiment=debug                covey list presets
   seed=0 or seeds=3               seeds=3 trains 0, 1 and 2, each in a run directory of its own
   run_dir=runs/first              default: runs/TASK-ALGORITHM-SEED-TIME

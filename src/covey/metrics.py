@@ -24,15 +24,15 @@ MEAN_RETURN = "mean_return"
 EPISODE_LENGTH = "episode_length"
 
 # What an update gives.
-LOSS = "loss"
 POLICY_LOSS = "policy_loss"
 VALUE_LOSS = "value_loss"
 ENTROPY = "entropy"
-APPROX_KL = "approx_kl"
+KL = "kl"
 CLIP_FRACTION = "clip_fraction"
 EXPLAINED_VARIANCE = "explained_variance"
-GRADIENT_NORM = "gradient_norm"
-LEARNING_RATE = "learning_rate"
+ACTOR_GRAD_NORM = "actor_grad_norm"
+CRITIC_GRAD_NORM = "critic_grad_norm"
+LR = "lr"
 
 # What the clock gives.
 FRAMES_PER_SECOND = "frames_per_second"
@@ -48,15 +48,15 @@ DESCRIPTIONS: Mapping[str, str] = {
     ELAPSED_SECONDS: "seconds of training so far, interruptions left out",
     MEAN_RETURN: "return of an episode: the sum of an agent's rewards, mean over a group's agents, mean over groups",
     EPISODE_LENGTH: "steps in an episode",
-    LOSS: "what the optimiser minimises",
     POLICY_LOSS: "the policy's part of the loss",
     VALUE_LOSS: "the critic's part of the loss",
     ENTROPY: "mean entropy of the policy, in nats",
-    APPROX_KL: "estimated divergence of the updated policy from the one that collected, in nats",
+    KL: "estimated divergence of the updated policy from the one that collected, in nats",
     CLIP_FRACTION: "share of policy ratios beyond the clipping range",
     EXPLAINED_VARIANCE: "share of the returns' variance that the critic explains",
-    GRADIENT_NORM: "global norm of the gradient before clipping",
-    LEARNING_RATE: "the optimiser's step size now",
+    ACTOR_GRAD_NORM: "global norm of the actor's gradient before clipping",
+    CRITIC_GRAD_NORM: "global norm of the critic's gradient before clipping",
+    LR: "the optimiser's step size now",
     FRAMES_PER_SECOND: "frames collected and learnt from per second",
     COMPILING_SECONDS: "seconds spent compiling",
     COLLECTING_SECONDS: "seconds spent collecting",

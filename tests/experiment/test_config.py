@@ -142,10 +142,12 @@ def test_overrides_reach_every_kind_of_field() -> None:
 
 
 @pytest.mark.usefixtures("fakes")
-def test_critic_model_follows_model_and_has_its_own_fields() -> None:
+def test_critic_model_follows_model_unless_it_is_chosen() -> None:
     config = compose(["model=large", "model.layers=[1]"])
-    assert config.critic_model == Choice("large", FakeModel())
-    assert config.model == Choice("large", FakeModel(layers=(1,)))
+    assert config.critic_model == config.model == Choice("large", FakeModel(layers=(1,)))
+    own = compose(["model=large", "critic_model.layers=[2]", "model.layers=[1]"])
+    assert own.critic_model == Choice("large", FakeModel(layers=(2,)))
+    assert compose(["critic_model=small", "model.layers=[1]"]).critic_model == Choice("small", FakeModel())
 
 
 @pytest.mark.usefixtures("fakes")

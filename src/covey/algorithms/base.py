@@ -23,12 +23,13 @@ LossHook = Callable[[str, PyTree, PyTree], tuple[Array, dict[str, Array]]]
 class Hooks:
     """A user's own pure functions inside the compiled step.
 
-    batch(group, transitions) -> transitions            before the update, e.g. to add an intrinsic reward
+    batch(group, transitions) -> transitions            before the update, e.g. to add an intrinsic reward; or
+                              -> (transitions, metrics) to log something of it
     loss(group, params, minibatch) -> (loss, metrics)   added to the algorithm's own loss
     metrics(metrics) -> metrics                         of the whole iteration, before they leave the device
     """
 
-    batch: Callable[[str, Transition], Transition] | None = None
+    batch: Callable[[str, Transition], Transition | tuple[Transition, dict[str, Array]]] | None = None
     loss: LossHook | None = None
     metrics: Callable[[dict[str, Array]], dict[str, Array]] | None = None
 
@@ -69,14 +70,15 @@ def make_team(parts: Mapping[str, Algorithm], hooks: Hooks = Hooks()) -> Algorit
         states, priorities = {}, {}
         metrics: dict[str, Array] = {}
         for (group, part), k in zip(parts.items(), jax.random.split(key, len(parts)), strict=True):
+            transitions, hook_metrics = _hooked(hooks, group, batch.transitions[group])
             own = dataclasses.replace(
                 batch,
-                transitions={group: _hooked(hooks, group, batch.transitions[group])},
+                transitions={group: transitions},
                 carries=batch.carries[group],
                 final_carry=batch.final_carry[group],
             )
             states[group], group_metrics, priorities[group] = part.update(state[group], own, k, progress)
-            metrics |= {f"{group}/{name}": value for name, value in group_metrics.items()}
+            metrics |= {f"{group}/{name}": value for name, value in (group_metrics | hook_metrics).items()}
         return states, metrics, priorities
 
     return Algorithm(
@@ -88,5 +90,8 @@ def make_team(parts: Mapping[str, Algorithm], hooks: Hooks = Hooks()) -> Algorit
     )
 
 
-def _hooked(hooks: Hooks, group: str, transitions: Transition) -> Transition:
-    return hooks.batch(group, transitions) if hooks.batch else transitions
+def _hooked(hooks: Hooks, group: str, transitions: Transition) -> tuple[Transition, dict[str, Array]]:
+    if hooks.batch is None:
+        return transitions, {}
+    result = hooks.batch(group, transitions)
+    return result if isinstance(result, tuple) else (result, {})

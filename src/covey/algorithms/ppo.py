@@ -169,6 +169,7 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
 
     actor = make_network(
         context.model,
+        name=f"{group}/actor",
         input_shape=observation_shape,
         num_outputs=distribution.num_parameters,
         num_agents=num_agents,
@@ -177,6 +178,7 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
     )
     critic = make_network(
         context.critic_model,
+        name=f"{group}/critic",
         input_shape=_critic_input_shape(sees, spec, group),
         num_outputs=1 if one_value or not centralised else num_agents,
         num_agents=num_agents,

@@ -74,11 +74,23 @@ def compose(overrides: Sequence[str]) -> Config:
     layers = _with_algorithm_presets(presets, chosen, config_dir)
     import_modules(_imports(layers))
     scopes, tree = _assemble(layers, chosen, config_dir)
+    if "critic_model" not in chosen and tree["critic_model"]["name"] == tree["model"]["name"]:
+        values = _with_critic(values)
     for item in values:
         check_key(item.key, scopes)
     composed = _apply(tree, values)
     composed["imports"] = list(dict.fromkeys(_imports(layers) + _as_list(composed.get("imports"))))
     return from_dict(composed)
+
+
+def _with_critic(values: Sequence[Assignment]) -> list[Assignment]:
+    """The fields of `model` set the critic's too; its own come after."""
+    copied = [
+        parse_override(f"critic_{item.key}={item.text}")
+        for item in values
+        if item.key.startswith("model.") and not item.delete
+    ]
+    return [*copied, *values]
 
 
 def resume_config(config: Config, overrides: Sequence[str]) -> Config:

@@ -65,18 +65,19 @@ def captured_activations() -> Iterator[dict[str, Any]]:
         _captured.reset(token)
 
 
-def _call(module: ModelWithHead, inputs: Array, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
+def _call(name: str, module: ModelWithHead, inputs: Array, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
     captured = _captured.get()
     if captured is None:
         return module(inputs, carry, reset)
     result, intermediates = nnx.capture(module, nnx.Intermediate, method_outputs=nnx.Intermediate)(inputs, carry, reset)
-    captured[f"network_{len(captured)}"] = nnx.to_pure_dict(intermediates)
+    captured[name] = nnx.to_pure_dict(intermediates)
     return result
 
 
 def make_network(
     model: Model,
     *,
+    name: str = "network",
     input_shape: tuple[int, ...],
     num_outputs: int,
     num_agents: int,
@@ -84,7 +85,7 @@ def make_network(
     centralised: bool = False,
     share_parameters: bool = True,
 ) -> Network:
-    """A network for a group of `num_agents`.
+    """A network for a group of `num_agents`; `name` is what its activations are known by.
 
     decentralised:         inputs `[T, B, A, *input_shape]` -> `[T, B, A, num_outputs]`
     centralised, shared:   inputs `[T, B, *input_shape]`    -> `[T, B, num_outputs]`
@@ -106,10 +107,10 @@ def make_network(
     def init_one(key: Key) -> PyTree:
         return nnx.to_pure_dict(nnx.state(build(key), nnx.Param))
 
-    def apply_one(params: PyTree, inputs: Array, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
+    def apply_one(params: PyTree, inputs: Array, carry: PyTree, reset: Array, name: str = name) -> tuple[Array, PyTree]:
         state = jax.tree.map(lambda leaf: leaf, abstract_params)
         nnx.replace_by_pure_dict(state, params)
-        return _call(nnx.merge(graph, state), inputs, carry, reset)
+        return _call(name, nnx.merge(graph, state), inputs, carry, reset)
 
     def initial_carry(num_envs: int) -> PyTree:
         leading = (num_envs,) if centralised and share_parameters else (num_envs, num_agents)
@@ -134,11 +135,10 @@ def make_network(
     def apply_one_by_one(params: PyTree, inputs: Array, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
         outputs, carries = [], []
         for i in range(num_agents):
-            own_params, own_carry = (
-                jax.tree.map(lambda p, i=i: p[i], params),
-                jax.tree.map(lambda h, i=i: h[:, i], carry),
-            )
-            output, own_carry = apply_one(own_params, inputs if centralised else inputs[:, :, i], own_carry, reset)
+            own_params = jax.tree.map(lambda p, i=i: p[i], params)
+            own_carry = jax.tree.map(lambda h, i=i: h[:, i], carry)
+            own_inputs = inputs if centralised else inputs[:, :, i]
+            output, own_carry = apply_one(own_params, own_inputs, own_carry, reset, name=f"{name}/{i}")
             outputs.append(output)
             carries.append(own_carry)
         return jnp.stack(outputs, axis=2), jax.tree.map(lambda *h: jnp.stack(h, axis=1), *carries)
