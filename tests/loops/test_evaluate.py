@@ -61,7 +61,7 @@ def test_groups_and_their_mean(fresh):
 
 @pytest.mark.parametrize("episodes", [1, 5, 8])
 def test_exactly_as_many_episodes_on_two_devices(fresh, episodes):
-    team = fresh("probe/copy", iterations=0)
+    team = fresh("probe/copy", iterations=0, num_devices=2)
     values = make_evaluate(team.env, team.algorithm, episodes, False, jax.devices()[:2])(
         team.learner, jax.random.key(0)
     )

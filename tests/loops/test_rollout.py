@@ -78,7 +78,7 @@ def test_transitions_line_up(task):
 def test_last_is_the_true_successor_not_the_next_episodes_first():
     ((_, _, transitions, _),) = play(unroll, "probe/death")
     steps = transitions[GROUP]
-    np.testing.assert_array_equal(steps.next_observation[steps.last][:, 1, 0], 0.0)  # no steps left
+    np.testing.assert_array_equal(steps.next_observation[steps.last][:, 1, 0], -5.0)  # dead
     np.testing.assert_array_equal(steps.observation[1:][steps.last[:-1]][:, 1, 0], 4.0)  # the new episode's first
 
 
