@@ -55,7 +55,11 @@ class Experiment:
 
 
 LBF = "task=lbf/8x8-2p-2f-coop experiment.frames=1_000_000"
-LBF_2S = "task=lbf/2s-8x8-2p-2f-coop model=gru critic_model=gru experiment.frames=5_000_000"
+LBF_2S = (
+    "task=lbf/2s-8x8-2p-2f-coop model=gru model.layers=[64] model.hidden_size=64 model.layers_after=[64] "
+    "algorithm.lr=1e-3 algorithm.sequence_length=16 experiment.num_envs=128 experiment.rollout_length=64 "
+    "experiment.frames=1_000_000"
+)
 RWARE = (
     "algorithm=mappo algorithm.lr=2.5e-4 algorithm.num_minibatches=2 experiment.num_envs=128 "
     "experiment.frames=20_000_000 experiment.evaluation_interval=500_000"
@@ -67,8 +71,12 @@ MEMORY = (
 EXPERIMENTS = {
     "lbf-ippo": Experiment(arguments=f"algorithm=ippo {LBF}", threshold=0.98, published=("ippo", "sable")),
     "lbf-mappo": Experiment(arguments=f"algorithm=mappo {LBF}", threshold=0.98, published=("mappo", "sable")),
-    "lbf-2s-rec-ippo": Experiment(arguments=f"algorithm=ippo {LBF_2S}", threshold=0.95, published=("ippo", "sable")),
-    "lbf-2s-rec-mappo": Experiment(arguments=f"algorithm=mappo {LBF_2S}", threshold=0.95, published=("mappo", "sable")),
+    "lbf-2s-rec-ippo": Experiment(
+        arguments=f"algorithm=ippo {LBF_2S}", threshold=0.95, published=("ippo", "sable"), tuning="one trial"
+    ),
+    "lbf-2s-rec-mappo": Experiment(
+        arguments=f"algorithm=mappo {LBF_2S}", threshold=0.95, published=("mappo", "sable"), tuning="one trial"
+    ),
     "connector": Experiment(
         arguments="algorithm=ippo task=connector/con-5x5x3a experiment.num_envs=128 experiment.rollout_length=32 "
         "experiment.frames=2_000_000",

@@ -111,7 +111,8 @@ def make_team(
     from covey.networks.network import Model
 
     tiny = (*TINY[model], "algorithm.lr=3e-3", "algorithm.num_minibatches=2", "algorithm.lr_schedule=constant")
-    config = compose([f"task={task}", f"algorithm={algorithm}", f"model={model}", *tiny, *overrides])
+    shape = (f"experiment.num_envs={num_envs}", f"experiment.rollout_length={rollout_length}")
+    config = compose([f"task={task}", f"algorithm={algorithm}", f"model={model}", *shape, *tiny, *overrides])
     env = build_env(config) if env is None else env
     hooks = hooks or Hooks()
     context = Context(

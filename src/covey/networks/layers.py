@@ -57,7 +57,7 @@ class Linear(nnx.Linear):
 
     def __call__(self, x: Array) -> Array:  # type: ignore[override]
         rows = x.reshape(-1, x.shape[-1])
-        if self.out_features < NARROW:
+        if self.out_features < NARROW and self.bias is not None:
             kernel = jax.lax.optimization_barrier(self.kernel[...].T)
             outputs = jax.lax.dot_general(rows, kernel, (((1,), (1,)), ((), ()))) + self.bias[...]
         else:
