@@ -97,10 +97,11 @@ EXPERIMENTS = {
     ),
     "rware-tiny-2ag": Experiment(arguments=f"task=rware/tiny-2ag {RWARE}", threshold=14.0, published=("mappo", "mava")),
     "overcooked-cramped": Experiment(
-        arguments="algorithm=ippo task=overcooked/cramped_room algorithm.lr=5e-4 experiment.frames=5_000_000 "
-        "experiment.shaping_frames=2_500_000",
+        arguments="algorithm=ippo task=overcooked/cramped_room algorithm.lr=1e-3 experiment.frames=1_500_000 "
+        "experiment.shaping_frames=1_000_000",
         threshold=200.0,
         published=("best of several", "jaxmarl_figures"),
+        tuning="one trial",
     ),
     "memory-gru": Experiment(arguments=f"{MEMORY} model=gru critic_model=gru", threshold=0.99),
     "memory-mlp": Experiment(arguments=f"{MEMORY} model=mlp critic_model=mlp", threshold=0.5, at_most=True),

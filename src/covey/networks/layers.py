@@ -20,7 +20,6 @@ from flax import nnx
 
 from covey.types import Array
 
-
 NARROW = 16  # outputs
 
 
