@@ -21,15 +21,12 @@ DISCOUNT = f"algorithm.gamma={GAMMA}"
 NO_IDS = "algorithm.agent_ids=false"
 slow = pytest.mark.slow
 algorithms = pytest.mark.parametrize("algorithm", ["ippo", pytest.param("mappo", marks=slow)])
-# Both names and both kinds of network before every change; all their combinations in the slow tier.
-cases = pytest.mark.parametrize(
-    ("algorithm", "model"),
-    [
-        ("ippo", "mlp"),
-        ("mappo", "gru"),
-        pytest.param("mappo", "mlp", marks=slow),
-        pytest.param("ippo", "gru", marks=slow),
-    ],
+# Both names and both kinds of network meet the probes that are hardest to get right before every change; all the other
+# combinations are in the slow tier.
+others = [pytest.param("mappo", "mlp", marks=slow), pytest.param("ippo", "gru", marks=slow)]
+cases = pytest.mark.parametrize(("algorithm", "model"), [("ippo", "mlp"), ("mappo", "gru"), *others])
+mostly_slow = pytest.mark.parametrize(
+    ("algorithm", "model"), [("ippo", "mlp"), pytest.param("mappo", "gru", marks=slow), *others]
 )
 
 
@@ -42,7 +39,7 @@ def test_constant_reward_is_worth_one(trained, algorithm):
     np.testing.assert_allclose(values, 1.0, atol=0.02)
 
 
-@cases
+@mostly_slow
 def test_an_observed_reward_is_worth_what_is_seen(trained, algorithm, model):
     team = trained("probe/observed", DISCOUNT, algorithm=algorithm, model=model, iterations=80)
     seen, values = team.values()
@@ -50,7 +47,7 @@ def test_an_observed_reward_is_worth_what_is_seen(trained, algorithm, model):
     np.testing.assert_allclose(values, seen, atol=0.1)
 
 
-@cases
+@mostly_slow
 def test_a_delayed_reward_is_discounted(trained, algorithm, model):
     seen, values = trained("probe/delayed", DISCOUNT, algorithm=algorithm, model=model, iterations=80).values()
     np.testing.assert_allclose(values[seen == 0], GAMMA, atol=0.03)
@@ -102,7 +99,7 @@ def test_copy(trained, algorithm, model):
     assert team.returns(deterministic=False)[GROUP] >= 0.9
 
 
-@cases
+@mostly_slow
 def test_masked_actions_are_never_taken(trained, algorithm, model):
     """In training neither: an episode is one step, so a single illegal action would show in a mean above 1."""
     team = trained("probe/masked", algorithm=algorithm, model=model, iterations=60)
@@ -286,33 +283,24 @@ class WithState(CopyAction):
 
 
 @pytest.mark.parametrize("normalised", ["true", pytest.param("false", marks=slow)])
-def test_a_critic_that_sees_the_state_knows_more(fresh, normalised):
+def test_a_critic_sees_the_state(fresh, normalised):
+    """Observations are zeros, so nothing else could explain the returns."""
     env = AgentIds(TimeLimit(WithState(ProbeConfig()), 10))
-    options = {"iterations": 80, "algorithm": "mappo", "env": env}
     normalise = f"algorithm.observation_normalisation={normalised}"
-    explained = {
-        sees: fresh("probe/copy", f"algorithm.critic_sees={sees}", normalise, **options)
-        .metrics[f"{GROUP}/explained_variance"][-10:]
-        .mean()
-        for sees in ("auto", "joint")
-    }
-    assert explained["auto"] > 0.95
-    assert explained["joint"] < 0.1
+    team = fresh("probe/copy", normalise, iterations=80, algorithm="mappo", env=env)
+    assert team.metrics[f"{GROUP}/explained_variance"][-10:].mean() > 0.95
 
 
 def test_a_joint_critic_sees_the_others(fresh):
-    """The reward is what the other agent sees."""
+    """The reward is what the other agent sees, which is independent of what one sees oneself."""
 
     class Others(CopyAction):
         def step(self, state, action, key):
             return state, next_step({GROUP: state[:, None]}, {GROUP: state[::-1]}, terminated=jnp.ones((), bool))
 
     env = AgentIds(TimeLimit(Others(ProbeConfig()), 10))
-    explained = {}
-    for sees in ("joint", "own"):
-        team = fresh("probe/copy", f"algorithm.critic_sees={sees}", iterations=100, env=env)
-        explained[sees] = team.metrics[f"{GROUP}/explained_variance"][-10:].mean()
-    assert explained["joint"] > 0.9 and explained["own"] < 0.1
+    team = fresh("probe/copy", "algorithm.critic_sees=joint", iterations=100, env=env)
+    assert team.metrics[f"{GROUP}/explained_variance"][-10:].mean() > 0.9
 
 
 def test_a_critic_with_one_output_gives_all_agents_the_same(fresh):
@@ -333,7 +321,7 @@ def test_the_two_names_differ_in_one_field():
 
 @algorithms
 def test_separate_parameters(fresh, algorithm):
-    """Without ids only separate parameters can play different roles: each agent is paid for its own action."""
+    """All agents see the same and earn by different actions: parameters that are shared could earn 0.5."""
 
     class Roles(CopyAction):
         def reset(self, key):
@@ -352,8 +340,6 @@ def test_separate_parameters(fresh, algorithm):
     kernel = team.learner[GROUP].params["actor"]["head"]["kernel"]
     assert kernel.shape[0] == 2 and not np.allclose(kernel[0], kernel[1])
     assert team.learner[GROUP].params["critic"]["head"]["kernel"].shape[0] == 2
-    shared = fresh("probe/copy", NO_IDS, env=env, iterations=60, algorithm=algorithm)
-    assert shared.returns()[GROUP] <= 0.6
 
 
 def test_agent_ids_let_shared_parameters_play_roles(trained):
@@ -367,7 +353,7 @@ def test_agent_ids_let_shared_parameters_play_roles(trained):
 
 
 def test_observation_normalisation_learns_from_awkward_scales(fresh):
-    """Observations around 1000 with a spread of 0.01: hopeless as they are, easy once normalised."""
+    """Observations around 1000 with a spread of 0.25."""
 
     class Awkward(CopyAction):
         def reset(self, key):
@@ -381,8 +367,7 @@ def test_observation_normalisation_learns_from_awkward_scales(fresh):
     np.testing.assert_allclose(moments.mean, 1000.25, atol=0.02)
     np.testing.assert_allclose(np.sqrt(moments.variance), 0.25, atol=0.02)
     assert float(moments.weight) == 100 * 32 * 8 * 2
-    off = fresh("probe/copy", NO_IDS, env=env, iterations=100)
-    assert off.returns()[GROUP] <= 0.9
+    off = fresh("probe/copy", NO_IDS, env=env, iterations=2)
     assert float(off.learner[GROUP].observation_moments.weight) == 0
 
 
@@ -399,6 +384,7 @@ def test_advantage_normalisations_learn(fresh, kind):
     assert fresh("probe/copy", f"algorithm.advantage_normalisation={kind}", iterations=100).returns()[GROUP] >= 0.95
 
 
+@slow
 def test_advantage_normalisation_takes_out_the_rewards_scale(fresh):
     """Whole batches, one step: rewards a thousand times as large give the same policy, and without it they do not."""
     big = Hooks(batch=lambda group, t: dataclasses.replace(t, reward=t.reward * 1000.0))
@@ -463,9 +449,6 @@ def test_a_loss_hook_is_part_of_the_gradient(fresh):
     team = fresh("probe/copy", "algorithm.lr=1e-2", iterations=60, hooks=Hooks(loss=pull))
     sizes = team.metrics[f"{GROUP}/size"]
     assert sizes[-1] < 0.01 * sizes[0]
-    free = fresh("probe/copy", "algorithm.lr=1e-2", iterations=60)
-    largest = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(free.learner[GROUP].params))
-    assert largest > 0.3
 
 
 def test_a_metrics_hook_sees_and_changes_the_metrics(fresh):
@@ -474,10 +457,10 @@ def test_a_metrics_hook_sees_and_changes_the_metrics(fresh):
     np.testing.assert_allclose(team.metrics["double"], 2 * team.metrics[f"{GROUP}/entropy"], rtol=1e-6)
 
 
-def test_entropy_coefficient_keeps_the_policy_random(fresh):
-    keen = fresh("probe/copy", "algorithm.entropy_coef=0.0", iterations=60)
+def test_entropy_coefficient_keeps_the_policy_random(trained, fresh):
+    keen = trained("probe/copy", iterations=60)
     shy = fresh("probe/copy", "algorithm.entropy_coef=10.0", iterations=60)
-    assert keen.metrics[f"{GROUP}/entropy"][-1] < 0.2
+    assert keen.metrics[f"{GROUP}/entropy"][-1] < 0.4
     assert shy.metrics[f"{GROUP}/entropy"][-1] > 0.65  # log 2 = 0.69
 
 
