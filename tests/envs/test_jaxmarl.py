@@ -294,7 +294,7 @@ def facing(state: PyTree, *, held: str, position: tuple[int, int], direction: in
 
 @pytest.mark.parametrize("shaping", [0.0, 0.5])
 def test_overcooked_rewards(shaping: float) -> None:
-    """A delivery pays both cooks 20; an onion in the pot shapes its cook's learning by `shaping` times 3, and pays 0."""
+    """A delivery pays both cooks 20; an onion in the pot pays nothing and shapes its cook's learning by 3 `shaping`."""
     env = inner(made("overcooked/cramped_room", shaping=shaping))
     step = jit(env.step)
     state, _ = env.reset(jax.random.key(0))

@@ -54,7 +54,7 @@ def results(run: RunDirectory) -> dict[str, Any]:
 
 def state(run: RunDirectory) -> dict[str, Any]:
     checkpoints = Checkpoints(run.checkpoints)
-    return {part: checkpoints.restore_part(part) for part in ("learner", "rest", "best")}
+    return {part: checkpoints.restore_part(part) for part in ("learner", "actor", "clock", "best")}
 
 
 def params(run: RunDirectory) -> Any:

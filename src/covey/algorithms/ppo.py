@@ -332,7 +332,7 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
         for name, grad in grads.items():
             steps, optimiser_state[name] = optimiser.update(grad, state.optimiser[name])
             params[name] = jax.tree.map(lambda p, step: p - lr * step, state.params[name], steps)
-            metrics[f"{name}_grad_norm"] = optax.global_norm(grad)
+            metrics[f"{name}_grad_norm"] = optax.tree.norm(grad)
         return dataclasses.replace(state, params=params, optimiser=optimiser_state), metrics
 
     def update(state: PpoState, batch: Batch, key: Key, progress: Array) -> tuple[PpoState, dict[str, Array], None]:

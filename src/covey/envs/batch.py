@@ -2,7 +2,7 @@
 
 Resetting every environment at every step and keeping the few that are needed would cost up to ten times the step
 itself. Here, fresh states wait in a pool as large as the batch; each is used once. When an episode ends and the pool
-is used up, one full batch of resets fills it again, under `lax.cond`: exactly one reset per finished episode, whether
+is used up, one full batch of resets fills it again, under `lax.cond`: about one reset per finished episode, whether
 episodes end one by one or in lockstep. (Under `vmap` a `cond` runs both branches, so this layer sits above it.)
 """
 
@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from covey.envs.base import Actions, Env
-from covey.types import Array, EnvSpec, Key, PyTree, TimeStep, pytree
+from covey.types import Array, EnvSpec, GroupStep, Key, PyTree, TimeStep, pytree
 
 
 @pytree
@@ -129,20 +129,25 @@ def init_episodes(spec: EnvSpec, num_envs: int) -> Episodes:
 
 
 def add_step(episodes: Episodes, timestep: TimeStep, spec: EnvSpec) -> Episodes:
-    """Adds one step `[B]`: a group's return is the mean over its agents of their summed rewards."""
+    """Adds one step `[B]`: a group's return is the mean over its agents of the rewards that each summed while alive."""
     reduce: dict[str, Callable[[Array, Array], Array]] = {
         "sum": jnp.add,
         "last": lambda _, new: new,
         "max": jnp.maximum,
     }
     return Episodes(
-        returns={name: total + timestep.groups[name].reward.mean(axis=-1) for name, total in episodes.returns.items()},
+        returns={name: total + earned(timestep.groups[name]).mean(axis=-1) for name, total in episodes.returns.items()},
         length=episodes.length + 1,
         metrics={
             name: reduce[spec.metrics[name].reduction](value, timestep.metrics[name].astype(jnp.float32))
             for name, value in episodes.metrics.items()
         },
     )
+
+
+def earned(group: GroupStep) -> Array:
+    """The rewards of agents that were alive when they acted: they still are, or this step was their last."""
+    return jnp.where(group.alive | group.terminated, group.reward, 0.0)
 
 
 def restart_episodes(episodes: Episodes, ended: Array, spec: EnvSpec) -> Episodes:

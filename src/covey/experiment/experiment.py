@@ -92,8 +92,6 @@ def resume(path: Path, overrides: Sequence[str] = (), callbacks: Sequence[Callba
         config = resume_config(stored, overrides)
         check_loggers(config.experiment.loggers, config.experiment.logger_options)
         config, devices = prepare(config)
-        if config.experiment.devices != stored.experiment.devices:
-            Console(0).warn("another number of devices: the run goes on, but not to the same bits")
         if to_dict(config) != to_dict(stored):
             run.rewrite_config(to_dict(config))
         # Needed only where nothing was saved yet; by now the other run may be gone.

@@ -52,6 +52,7 @@ class Progress:
     seconds_evaluating: float = 0.0
     seconds_compiling: float = 0.0
     metrics_offset: int = 0
+    devices: int = 1
 
 
 class Training:
@@ -78,7 +79,7 @@ class Training:
         self.num_iterations = self._iterations(experiment.frames)
         self.evaluation_interval = self._iterations(experiment.evaluation_interval)
         self.checkpoint_interval = self._iterations(experiment.checkpoint_interval)
-        self.progress = Progress(seconds_compiling=programs.seconds)
+        self.progress = Progress(seconds_compiling=programs.seconds, devices=experiment.devices or 1)
         self.state: TrainState  # these three from `_start` on
         self.best: PyTree
         self.iteration: int
@@ -141,7 +142,8 @@ class Training:
         self.state = self._programs.init(jax.random.key(self.config.seed))
         self.best = _copy(self.state.learner)
         self.iteration = 0
-        restored = self._checkpoints.restore({"learner": self.state.learner, "rest": self._rest(), "best": self.best})
+        parts = self._parts_to_save()
+        restored = self._checkpoints.restore({name: parts[name] for name in ("learner", "clock", "best")})
         if restored is None:
             self.run_directory.metrics.cut(0)
             if self._initial_learner:
@@ -149,13 +151,19 @@ class Training:
                 self.state = dataclasses.replace(self.state, learner=learner)
                 self.best = _copy(learner)
             return
-        self.state = dataclasses.replace(
-            self.state, **_put_like(dict(restored.tree["rest"]), self._rest()),
-            learner=_put_like(restored.tree["learner"], self.state.learner),
-        )  # fmt: skip
-        self.best = _put_like(restored.tree["best"], self.best)
-        self.iteration = restored.iteration
+        devices = self.progress.devices
         self.progress = Progress(**restored.meta)
+        if self.progress.devices == devices:
+            actor = self._checkpoints.restore({"actor": parts["actor"]})
+            assert actor is not None
+            restored.tree["actor"] = actor.tree["actor"]
+        else:  # environments are split over devices, and do not fit another number of them
+            self.console.warn("another number of devices: environments start afresh, and the bits will differ")
+            self.progress.devices = devices
+        found = {name: _put_like(tree, parts[name]) for name, tree in restored.tree.items()}
+        self.best = found.pop("best")
+        self.state = dataclasses.replace(self.state, **found.pop("clock"), **found)
+        self.iteration = restored.iteration
         self.progress.seconds_compiling += self._programs.seconds
         self.run_directory.metrics.cut(self.progress.metrics_offset)
         known = self.run_directory.read_results()
@@ -163,9 +171,10 @@ class Training:
             self._results = marl_eval.cut_steps(known, self.frames)
         self.console.line(f"resumed at {self.frames:,} frames")
 
-    def _rest(self) -> dict[str, PyTree]:
-        """The train state besides the learner."""
-        return {"actor": self.state.actor, "key": self.state.key, "iteration": self.state.iteration}
+    def _parts_to_save(self) -> dict[str, PyTree]:
+        """The train state and the best parameters, in parts that can be restored alone."""
+        clock = {"key": self.state.key, "iteration": self.state.iteration}
+        return {"learner": self.state.learner, "actor": self.state.actor, "clock": clock, "best": self.best}
 
     def _train(self) -> None:
         """Chunk after chunk. With callbacks, each is finished before the next is sent, so that they can steer it."""
@@ -304,7 +313,7 @@ class Training:
                 )
 
     def _checkpoint_tree(self) -> dict[str, PyTree]:
-        return host_copy({"learner": self.state.learner, "rest": self._rest(), "best": self.best})
+        return host_copy(self._parts_to_save())
 
     def _save(self, tree: dict[str, PyTree], iteration: int) -> None:
         self.progress.metrics_offset = self.run_directory.metrics.sync()
