@@ -3,7 +3,7 @@
   python benchmarks/learning.py list                             names, commands and numbers to reach
   python benchmarks/learning.py run NAME [--seeds 3]             trains, then writes results/NAME.json
   python benchmarks/learning.py run NAME algorithm.lr=1e-3       further overrides become part of the command
-  python benchmarks/learning.py table                            results/README.md and results/curves.png
+  python benchmarks/learning.py table                            results/README.md, curves.png, the README's table
 
 `run` calls `covey train` once for all seeds. Seeds that are finished in the run directory stay as they are, unfinished
 ones go on where they stopped, and a run directory of another configuration is refused, not overwritten.
@@ -306,6 +306,7 @@ minutes are of training and evaluating one seed, compiling left out.
 ![Learning curves](curves.png)
 
 """
+MARKS = ("<!-- results -->", "<!-- end of results -->")
 COLUMNS = (
     "name", "what counts", "actions", "episodes", "frames", "minutes", "seeds", "mean", "to reach", "published",
     "tuning", "command",
@@ -323,6 +324,25 @@ def write_table(folder: Path) -> None:
     write_atomically(folder / "README.md", TABLE_HEAD + "".join(f"| {line} |\n" for line in lines) + foot)
     draw_curves(results, folder / "curves.png")
     print(f"wrote {folder / 'README.md'} and {folder / 'curves.png'}")
+    if folder.resolve() == ROOT / "results":
+        write_readme(ROOT / "README.md", results)
+
+
+def write_readme(path: Path, results: list[dict[str, Any]]) -> None:
+    """Puts a short table between the marks in the README."""
+    before, _, rest = path.read_text(encoding="utf-8").partition(MARKS[0])
+    _, mark, after = rest.partition(MARKS[1])
+    if not mark:
+        sys.exit(f"{path} has no place for results: {MARKS[0]} … {MARKS[1]}")
+    columns = ("task", "algorithm", "frames", "minutes", "seeds", "what counts", "mean", "to reach")
+    rows = [" | ".join(columns), " | ".join("---" for _ in columns)]
+    for result in results:
+        _, _, _, _, frames, minutes, seeds, value, threshold, *_ = make_row(result)
+        algorithm = f"{result['algorithm']}, {result['model']}"
+        rows.append(" | ".join([result["task"], algorithm, frames, minutes, seeds, result["metric"], value, threshold]))
+    table = "".join(f"| {row} |\n" for row in rows)
+    write_atomically(path, f"{before}{MARKS[0]}\n\n{table}\n{MARKS[1]}{after}")
+    print(f"wrote the table in {path}")
 
 
 def read_results(folder: Path) -> list[dict[str, Any]]:
