@@ -20,8 +20,9 @@ import numpy as np
 import covey
 from covey import registry
 from covey.envs.base import make_env
+from covey.envs.batch import episode_values
 from covey.files import write_atomically
-from covey.loops.evaluate import episode_values, play_episodes
+from covey.loops.evaluate import play_episodes
 from covey.results import mean_and_interval
 from covey.types import Array, Key
 

@@ -80,8 +80,3 @@ WALL_CLOCK = frozenset(
 def group_return(group: str) -> str:
     """A group's return: the mean over its agents of the sum of their rewards."""
     return f"{group}_return"
-
-
-def group_metric(group: str, name: str) -> str:
-    """A group's own value of an update's metric."""
-    return f"{group}/{name}"

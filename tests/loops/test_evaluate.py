@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from covey.envs.batch import episode_values
 from covey.experiment.build import make_evaluate
-from covey.loops.evaluate import episode_values, play_episodes
+from covey.loops.evaluate import play_episodes
 
 EPISODES = 6
 

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from covey.envs.base import Actions, Env
+from covey.metrics import EPISODE_LENGTH, MEAN_RETURN, group_return
 from covey.types import Array, EnvSpec, GroupStep, Key, PyTree, TimeStep, pytree
 
 
@@ -153,3 +154,10 @@ def earned(group: GroupStep) -> Array:
 def restart_episodes(episodes: Episodes, ended: Array, spec: EnvSpec) -> Episodes:
     fresh = init_episodes(spec, ended.shape[0])
     return jax.tree.map(lambda new, old: jnp.where(ended, new, old), fresh, episodes)
+
+
+def episode_values(episodes: Episodes) -> dict[str, Array]:
+    """By metric name: `mean_return`, the mean over groups; each group's return, the length and the task's own."""
+    mean = jnp.stack(list(episodes.returns.values())).mean(axis=0)
+    returns = {group_return(group): value for group, value in episodes.returns.items()}
+    return {MEAN_RETURN: mean, **returns, EPISODE_LENGTH: episodes.length, **episodes.metrics}

@@ -18,10 +18,11 @@ from jax.stages import Wrapped
 from covey import registry
 from covey.algorithms.base import Context, Hooks, make_team
 from covey.envs.base import Env, make_env_from_config
+from covey.envs.batch import episode_values
 from covey.envs.wrappers import AgentIds
 from covey.errors import UsageError
 from covey.experiment.config import Config, HooksConfig, OnlineConfig
-from covey.loops.evaluate import episode_values, play_episodes
+from covey.loops.evaluate import play_episodes
 from covey.loops.online import DEVICE_AXIS, OnlineLoop, TrainState, make_online_loop, state_shardings
 from covey.networks.network import Model
 from covey.types import Algorithm, Array, Continuous, Key, PyTree

@@ -41,10 +41,3 @@ def play_episodes(
 
     *_, episodes, _, _ = jax.lax.while_loop(running, step, start)
     return episodes
-
-
-def episode_values(episodes: Episodes) -> dict[str, Array]:
-    """Per-episode values by metric name: `mean_return`, each group's return, length and the task's own."""
-    returns = {f"{group}_return": value for group, value in episodes.returns.items()}
-    mean = jnp.asarray(sum(episodes.returns.values()) / len(episodes.returns))
-    return {"mean_return": mean, **returns, "episode_length": episodes.length, **episodes.metrics}

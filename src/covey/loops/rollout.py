@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from covey.envs.batch import BatchedEnv, BatchState, Episodes
+from covey.envs.batch import BatchedEnv, BatchState, Episodes, episode_values
 from covey.types import Algorithm, Array, Batch, Key, PyTree, TimeStep, Transition, pytree
 
 
@@ -100,12 +100,5 @@ def sum_ended(episodes: Episodes, ended: Array) -> EpisodeSums:
 
 def episode_means(sums: EpisodeSums) -> dict[str, Array]:
     """Means over finished episodes by metric name; NaN where none finished."""
-    mean = jax.tree.map(lambda x: x / sums.count, sums.total)
-    returns = {f"{group}_return": value for group, value in mean.returns.items()}
-    return {
-        "mean_return": sum(mean.returns.values()) / len(mean.returns),
-        "episode_length": mean.length,
-        "episodes": sums.count,
-        **returns,
-        **mean.metrics,
-    }
+    mean = jax.tree.map(lambda total: total / sums.count, sums.total)
+    return {**episode_values(mean), "episodes": sums.count}
