@@ -22,8 +22,9 @@ import optax
 import covey
 from covey.algorithms.base import Context
 from covey.networks.network import make_network
+from covey.ops.devices import mean_over_devices
 from covey.ops.distributions import make_distribution
-from covey.ops.losses import masked_mean
+from covey.ops.losses import weigh, weighted_mean
 from covey.ops.normalisation import Moments, batch_moments, init_moments, merge_moments
 from covey.ops.returns import gae
 from covey.types import Algorithm, Array, Batch, EnvSpec, Key, TimeStep, pytree
@@ -87,15 +88,15 @@ def make_reinforce(config: ReinforceConfig, spec: EnvSpec, group: str, context: 
         )
         observed = batch_moments(returns, steps.alive, context.device_axis)
         moments = merge_moments(state.returns, observed, decay=config.baseline_decay)
+        weight = weigh(steps.alive, context.device_axis)  # the dead do not learn
 
         def loss(params: Any) -> Array:
             outputs, _ = actor.apply(params, steps.observation, batch.carries, steps.reset)
             log_prob = distribution.log_prob(outputs, steps.action_mask, steps.extras["raw_action"])
-            return -masked_mean(log_prob * (returns - moments.mean), steps.alive)  # the dead do not learn
+            return -weighted_mean(log_prob * (returns - moments.mean), weight)
 
         value, grads = jax.value_and_grad(loss)(state.params)
-        if context.device_axis:  # each device collected a part of the environments
-            grads = jax.lax.pmean(grads, context.device_axis)
+        grads = mean_over_devices(grads, context.device_axis)  # each device collected a part of the environments
         changes, optimiser_state = optimiser.update(grads, state.optimiser)
         lr = state.coefficients["lr"]
         params = jax.tree.map(lambda p, change: p - lr * change, state.params, changes)

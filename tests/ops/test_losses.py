@@ -6,18 +6,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
 
 from covey.ops import losses
 
-ALL = jnp.ones(4, bool)
-SOME = jnp.array([True, False, True, False])
+ALL = losses.weigh(jnp.ones(4, bool))
+SOME = losses.weigh(jnp.array([True, False, True, False]))
 
 
-def test_masked_mean():
+def test_weighted_mean():
+    np.testing.assert_array_equal(SOME, [2.0, 0.0, 2.0, 0.0])
     x = jnp.array([1.0, jnp.nan, 5.0, jnp.inf])
-    assert losses.masked_mean(x, SOME) == 3.0
-    assert losses.masked_mean(x, jnp.zeros(4, bool)) == 0.0
-    gradient = jax.grad(lambda x: losses.masked_mean(jnp.square(x), SOME))(jnp.array([1.0, 2.0, 3.0, 4.0]))
+    assert losses.weighted_mean(x, SOME) == 3.0
+    assert losses.weighted_mean(x, losses.weigh(jnp.zeros(4, bool))) == 0.0
+    gradient = jax.grad(lambda x: losses.weighted_mean(jnp.square(x), SOME))(jnp.array([1.0, 2.0, 3.0, 4.0]))
     np.testing.assert_array_equal(gradient, [1.0, 0.0, 3.0, 0.0])
 
 
@@ -35,7 +38,7 @@ def test_clipped_policy_loss_equals_rlax():
 
     keys = jax.random.split(jax.random.key(0), 3)
     log_prob, old_log_prob, advantage = (jax.random.normal(key, (64,)) for key in keys)
-    ours = losses.clipped_policy_loss(log_prob, old_log_prob, advantage, jnp.ones(64, bool), clip=0.3)
+    ours = losses.clipped_policy_loss(log_prob, old_log_prob, advantage, jnp.ones(64), clip=0.3)
     theirs = rlax.clipped_surrogate_pg_loss(jnp.exp(log_prob - old_log_prob), advantage, 0.3)
     np.testing.assert_allclose(ours, theirs, rtol=1e-5)
 
@@ -65,7 +68,7 @@ def test_approximate_kl_estimates_the_divergence():
     assert float(losses.approximate_kl(jnp.full(4, -0.3), jnp.full(4, -0.3), ALL)) == 0.0
     old, new = np.array([0.7, 0.2, 0.1]), np.array([0.4, 0.4, 0.2])
     actions = np.random.default_rng(0).choice(3, 200_000, p=old)
-    estimate = losses.approximate_kl(jnp.log(new[actions]), jnp.log(old[actions]), jnp.ones(len(actions), bool))
+    estimate = losses.approximate_kl(jnp.log(new[actions]), jnp.log(old[actions]), jnp.ones(len(actions)))
     assert float(estimate) == pytest.approx(np.sum(old * np.log(old / new)), rel=0.02)
 
 
@@ -76,3 +79,16 @@ def test_explained_variance():
     assert float(losses.explained_variance(jnp.zeros(4), target, seen)) == pytest.approx(0.0, abs=1e-6)
     assert float(losses.explained_variance(-target, target, seen)) == pytest.approx(-3.0)
     assert np.isfinite(losses.explained_variance(target, jnp.ones(4), seen))  # targets without variance
+
+
+def test_weights_over_two_devices_count_every_living_agent_alike():
+    """Three living on one device and one on the other: the mean over devices is the mean over the four."""
+    mask = jnp.array([[True, True, True, False], [True, False, False, False]])
+    x = jnp.array([[1.0, 2.0, 3.0, 100.0], [10.0, 100.0, 100.0, 100.0]])
+
+    def mean(x: jax.Array, mask: jax.Array) -> jax.Array:
+        return jax.lax.pmean(losses.weighted_mean(x, losses.weigh(mask, "devices")), "devices")
+
+    mesh = Mesh(jax.devices()[:2], ("devices",))
+    over = jax.shard_map(mean, mesh=mesh, in_specs=P("devices"), out_specs=P())
+    assert float(over(x, mask)) == pytest.approx((1 + 2 + 3 + 10) / 4)

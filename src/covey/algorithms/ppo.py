@@ -15,6 +15,7 @@ Differences from the papers:
 - Time limits bootstrap from the true final observation; the papers' code takes them for terminations.
 - Actor and critic are separate networks, each with its own gradient clipping, so neither scales the other's step.
 - Value targets are fixed for all epochs of an iteration, as in most implementations.
+- Where agents die, each living agent's step counts the same in an epoch, whichever minibatch and device it falls to.
 """
 
 from __future__ import annotations
@@ -30,14 +31,16 @@ import optax
 
 from covey.algorithms.base import Context
 from covey.networks.network import make_network
+from covey.ops.devices import mean_over_devices
 from covey.ops.distributions import make_distribution
 from covey.ops.losses import (
     approximate_kl,
     clipped_policy_loss,
     clipped_value_loss,
     explained_variance,
-    masked_mean,
     value_loss,
+    weigh,
+    weighted_mean,
 )
 from covey.ops.normalisation import Moments, batch_moments, init_moments, merge_moments, normalise, scale_up
 from covey.ops.returns import gae
@@ -145,7 +148,7 @@ class Samples:
     critic_input: Array
     reset: Array
     action_mask: Array | None
-    alive: Array
+    weight: Array  # what each agent's step counts for in losses: nothing after its death
     raw_action: Array
     log_prob: Array
     value: Array
@@ -276,7 +279,7 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
             critic_input=critic_input,
             reset=transitions.reset,
             action_mask=transitions.action_mask,
-            alive=transitions.alive,
+            weight=weigh(transitions.alive, axis),
             raw_action=transitions.extras["raw_action"],
             log_prob=transitions.extras["log_prob"],
             value=value,
@@ -295,28 +298,28 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
         parameters, _ = actor.apply(params["actor"], samples.observation, samples.carry["actor"], samples.reset)
         output, _ = evaluate_critic(params["critic"], samples.critic_input, samples.carry["critic"], samples.reset)
         log_prob = distribution.log_prob(parameters, samples.action_mask, samples.raw_action)
-        entropy = masked_mean(distribution.entropy(parameters, samples.action_mask, key), samples.alive)
+        entropy = weighted_mean(distribution.entropy(parameters, samples.action_mask, key), samples.weight)
         advantage = samples.advantage
         if config.advantage_normalisation is AdvantageNormalisation.minibatch:
-            advantage = normalise(advantage, batch_moments(advantage, samples.alive, axis))
-        policy_loss = clipped_policy_loss(log_prob, samples.log_prob, advantage, samples.alive, clip=config.clip)
+            advantage = normalise(advantage, batch_moments(advantage, samples.weight > 0, axis))
+        policy_loss = clipped_policy_loss(log_prob, samples.log_prob, advantage, samples.weight, clip=config.clip)
 
         target, old_value = samples.target, samples.value
         if config.value_normalisation:
             target, old_value = (normalise(x, state.value_moments) for x in (target, old_value))
         if config.value_clip is None:
-            critic_loss = value_loss(output, target, samples.alive)
+            critic_loss = value_loss(output, target, samples.weight)
         else:
-            critic_loss = clipped_value_loss(output, old_value, target, samples.alive, clip=config.value_clip)
+            critic_loss = clipped_value_loss(output, old_value, target, samples.weight, clip=config.value_clip)
 
         loss = policy_loss - entropy_coef * entropy + config.value_coef * critic_loss
         metrics = {
             "policy_loss": policy_loss,
             "value_loss": critic_loss,
             "entropy": entropy,
-            "kl": approximate_kl(log_prob, samples.log_prob, samples.alive),
-            "clip_fraction": masked_mean(
-                (jnp.abs(jnp.exp(log_prob - samples.log_prob) - 1.0) > config.clip).astype(jnp.float32), samples.alive
+            "kl": approximate_kl(log_prob, samples.log_prob, samples.weight),
+            "clip_fraction": weighted_mean(
+                (jnp.abs(jnp.exp(log_prob - samples.log_prob) - 1.0) > config.clip).astype(jnp.float32), samples.weight
             ),
         }
         if context.hooks.loss:
@@ -326,8 +329,7 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
 
     def update_minibatch(state: PpoState, samples: Samples, key: Key, lr: Array, entropy_coef: Array):
         grads, metrics = jax.grad(ppo_loss, has_aux=True)(state.params, state, samples, key, entropy_coef)
-        if axis:
-            grads, metrics = jax.lax.pmean((grads, metrics), axis)
+        grads = mean_over_devices(grads, axis)
         params, optimiser_state = {}, {}
         for name, grad in grads.items():
             steps, optimiser_state[name] = optimiser.update(grad, state.optimiser[name])
@@ -341,7 +343,7 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
         sequence_length = rollout_length // jax.tree.leaves(batch.carries)[0].shape[0] if recurrent else 1
         samples = make_samples(state, batch, sequence_length)
         if config.value_normalisation:
-            targets = batch_moments(samples.target, samples.alive, axis)
+            targets = batch_moments(samples.target, samples.weight > 0, axis)
             state = dataclasses.replace(
                 state, value_moments=merge_moments(state.value_moments, targets, decay=VALUE_DECAY)
             )
@@ -362,7 +364,7 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
 
         state, metrics = jax.lax.scan(epoch, state, jax.random.split(key, config.epochs))
         metrics = jax.tree.map(jnp.mean, metrics)
-        metrics["explained_variance"] = explained_variance(samples.value, samples.target, samples.alive)
+        metrics["explained_variance"] = explained_variance(samples.value, samples.target, samples.weight)
         metrics["lr"] = lr
         return _update_observation_moments(config, state, transitions, axis), metrics, None
 

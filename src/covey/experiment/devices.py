@@ -24,6 +24,7 @@ def start_jax(platform: str, num_devices: int) -> list[Any]:
     if not _started():
         if ONE_THREAD not in os.environ.get("XLA_FLAGS", ""):
             os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_THREAD}".strip()
+        os.environ.setdefault("PJRT_NPROC", str(num_devices))  # XLA also runs independent operations side by side
         if platform != "auto":
             jax.config.update("jax_platforms", {"gpu": "cuda"}.get(platform, platform))
         jax.config.update("jax_num_cpu_devices", num_devices)

@@ -28,6 +28,7 @@ from covey.algorithms.base import Hooks
 from covey.envs.base import Env
 from covey.envs.batch import BatchedEnv
 from covey.loops.rollout import Actor, collect, episode_means, init_actor
+from covey.ops.devices import mean_over_devices, sum_over_devices
 from covey.types import Algorithm, Array, Batch, Key, PyTree, pytree
 
 DEVICE_AXIS = "devices"
@@ -75,9 +76,10 @@ def make_online_loop(
     devices = devices or jax.devices()[:1]
     batched = BatchedEnv(env=env, num_envs=num_envs // len(devices))
     frames_per_iteration = num_envs * rollout_length
+    axis = DEVICE_AXIS if len(devices) > 1 else None
 
     def device_key(key: Key) -> Key:
-        return jax.random.fold_in(key, jax.lax.axis_index(DEVICE_AXIS)) if len(devices) > 1 else key
+        return jax.random.fold_in(key, jax.lax.axis_index(axis)) if axis else key
 
     def init_actors(key: Key) -> Actor:
         return add_device_axis(init_actor(batched, algorithm, device_key(key)))
@@ -94,8 +96,7 @@ def make_online_loop(
         batch = add_shaping(batch, shaping_factor(state.iteration * frames_per_iteration, shaping_frames))
         progress = state.iteration * (frames_per_iteration / schedule_frames)
         learner, metrics, _ = algorithm.update(state.learner, batch, key_update, progress)
-        if len(devices) > 1:
-            sums, metrics = jax.lax.psum(sums, DEVICE_AXIS), jax.lax.pmean(metrics, DEVICE_AXIS)
+        sums, metrics = sum_over_devices(sums, axis), mean_over_devices(metrics, axis)
         metrics = metrics | {f"collection/{name}": value for name, value in episode_means(sums).items()}
         if hooks.metrics:
             metrics = hooks.metrics(metrics)

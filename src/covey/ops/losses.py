@@ -1,45 +1,52 @@
-"""Losses of policy gradient and value learning, each a mean over the agents that were alive."""
+"""Losses of policy gradient and value learning, each a mean over the agents that were alive: `weight` is from `weigh`."""
 
 from __future__ import annotations
 
 import jax.numpy as jnp
 
+from covey.ops.devices import mean_over_devices
 from covey.types import Array
 
 
-def masked_mean(x: Array, mask: Array) -> Array:
-    """The mean of `x` where `mask`; zero where nothing is."""
-    return jnp.sum(jnp.where(mask, x, 0.0)) / jnp.maximum(jnp.sum(mask), 1)
+def weigh(mask: Array, axis_name: str | None = None) -> Array:
+    """Equal weights for what `mask` leaves, of mean 1 over all devices, and 0 for the rest."""
+    share = mean_over_devices(jnp.mean(mask.astype(jnp.float32)), axis_name)
+    return mask / jnp.maximum(share, 1e-8)
 
 
-def clipped_policy_loss(log_prob: Array, old_log_prob: Array, advantage: Array, mask: Array, *, clip: float) -> Array:
+def weighted_mean(x: Array, weight: Array) -> Array:
+    """The mean of `x`, of which each entry counts `weight` times; what counts for nothing may be anything, NaN too."""
+    return jnp.mean(jnp.where(weight > 0, x * weight, 0.0))
+
+
+def clipped_policy_loss(log_prob: Array, old_log_prob: Array, advantage: Array, weight: Array, *, clip: float) -> Array:
     """PPO's surrogate (Schulman et al., 2017, eq. 7): −E[min(ρ A, clip(ρ, 1 − ε, 1 + ε) A)], ρ = π / π_old."""
     ratio = jnp.exp(log_prob - old_log_prob)
     clipped = jnp.clip(ratio, 1.0 - clip, 1.0 + clip)
-    return -masked_mean(jnp.minimum(ratio * advantage, clipped * advantage), mask)
+    return -weighted_mean(jnp.minimum(ratio * advantage, clipped * advantage), weight)
 
 
-def value_loss(value: Array, target: Array, mask: Array) -> Array:
+def value_loss(value: Array, target: Array, weight: Array) -> Array:
     """Mean squared error, not halved."""
-    return masked_mean(jnp.square(value - target), mask)
+    return weighted_mean(jnp.square(value - target), weight)
 
 
-def clipped_value_loss(value: Array, old_value: Array, target: Array, mask: Array, *, clip: float) -> Array:
+def clipped_value_loss(value: Array, old_value: Array, target: Array, weight: Array, *, clip: float) -> Array:
     """The larger of the squared errors of `value` and of `value` kept within `clip` of the one that acted."""
     near = old_value + jnp.clip(value - old_value, -clip, clip)
-    return masked_mean(jnp.maximum(jnp.square(value - target), jnp.square(near - target)), mask)
+    return weighted_mean(jnp.maximum(jnp.square(value - target), jnp.square(near - target)), weight)
 
 
-def approximate_kl(log_prob: Array, old_log_prob: Array, mask: Array) -> Array:
+def approximate_kl(log_prob: Array, old_log_prob: Array, weight: Array) -> Array:
     """KL(π_old ‖ π) by the low-variance estimator (ρ − 1) − log ρ (Schulman, 2020, "k3")."""
     log_ratio = log_prob - old_log_prob
-    return masked_mean(jnp.exp(log_ratio) - 1.0 - log_ratio, mask)
+    return weighted_mean(jnp.exp(log_ratio) - 1.0 - log_ratio, weight)
 
 
-def explained_variance(value: Array, target: Array, mask: Array) -> Array:
-    """1 − Var(target − value) / Var(target) over what `mask` leaves."""
+def explained_variance(value: Array, target: Array, weight: Array) -> Array:
+    """1 − Var(target − value) / Var(target) over what has a weight."""
 
     def variance(x: Array) -> Array:
-        return masked_mean(jnp.square(x - masked_mean(x, mask)), mask)
+        return weighted_mean(jnp.square(x - weighted_mean(x, weight)), weight)
 
     return 1.0 - variance(target - value) / jnp.maximum(variance(target), 1e-8)

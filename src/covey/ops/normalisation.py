@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from covey.ops.devices import gather_over_devices
 from covey.types import Array, pytree
 
 
@@ -25,14 +26,19 @@ def batch_moments(x: Array, mask: Array, axis_name: str | None = None) -> Moment
     """Moments over the axes of `mask`, of what it leaves; `x` may have further, trailing axes."""
     axes = tuple(range(mask.ndim))
     weights = mask.astype(jnp.float32).reshape(mask.shape + (1,) * (x.ndim - mask.ndim))
+    weight = jnp.sum(weights)
+    mean = jnp.sum(x * weights, axis=axes) / jnp.maximum(weight, 1.0)
+    variance = jnp.sum(jnp.square(x - mean) * weights, axis=axes) / jnp.maximum(weight, 1.0)
+    moments = Moments(weight=weight, mean=mean, variance=variance)
+    return moments if axis_name is None else _pool(gather_over_devices(moments, axis_name))
 
-    def total(values: Array) -> Array:
-        result = jnp.sum(values * weights, axis=axes)
-        return jax.lax.psum(result, axis_name) if axis_name else result
 
-    weight = total(jnp.ones(mask.shape + (1,) * (x.ndim - mask.ndim))).reshape(())
-    mean = total(x) / jnp.maximum(weight, 1.0)
-    variance = total(jnp.square(x - mean)) / jnp.maximum(weight, 1.0)
+def _pool(moments: Moments) -> Moments:
+    """All moments of a leading axis as one."""
+    weight = jnp.sum(moments.weight)
+    shares = moments.weight / jnp.maximum(weight, 1.0)
+    mean = jnp.tensordot(shares, moments.mean, 1)
+    variance = jnp.tensordot(shares, moments.variance + jnp.square(moments.mean - mean), 1)
     return Moments(weight=weight, mean=mean, variance=variance)
 
 
