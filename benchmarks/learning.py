@@ -61,7 +61,7 @@ LBF_2S = (
     "experiment.frames=1_000_000"
 )
 RWARE = (
-    "algorithm=mappo algorithm.lr=2.5e-4 algorithm.num_minibatches=2 experiment.num_envs=128 "
+    "algorithm=mappo algorithm.num_minibatches=2 experiment.num_envs=64 experiment.rollout_length=128 "
     "experiment.frames=20_000_000 experiment.evaluation_interval=500_000"
 )
 MEMORY = (
@@ -93,9 +93,17 @@ EXPERIMENTS = {
         tuning="one trial",
     ),
     "rware-tiny-4ag": Experiment(
-        arguments=f"task=rware/tiny-4ag {RWARE}", threshold=22.0, published=("mappo", "sable")
+        arguments=f"task=rware/tiny-4ag {RWARE}",
+        threshold=22.0,
+        published=("mappo", "sable"),
+        tuning="two trials of 4M frames",
     ),
-    "rware-tiny-2ag": Experiment(arguments=f"task=rware/tiny-2ag {RWARE}", threshold=14.0, published=("mappo", "mava")),
+    "rware-tiny-2ag": Experiment(
+        arguments=f"task=rware/tiny-2ag {RWARE}",
+        threshold=14.0,
+        published=("mappo", "mava"),
+        tuning="none beyond tiny-4ag's",
+    ),
     "overcooked-cramped": Experiment(
         arguments="algorithm=ippo task=overcooked/cramped_room algorithm.lr=1e-3 experiment.frames=1_500_000 "
         "experiment.shaping_frames=1_000_000",

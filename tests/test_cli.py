@@ -269,3 +269,12 @@ def test_a_users_own_task_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert "imports: [my_tasks]\n" in done.stdout
     listed = run("list", "tasks", "mine", "imports=[my_tasks]", cwd=tmp_path)
     assert listed.stdout == "mine\n  mine/thing  my own\n"
+
+    # From another folder, the stored configuration still finds the module.
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "config.yaml").write_text(done.stdout)
+    read = "from covey.experiment.config import from_yaml; print(from_yaml(open('../config.yaml').read()).task.name)"
+    again = subprocess.run(
+        [sys.executable, "-c", read], cwd=tmp_path / "elsewhere", capture_output=True, text=True, check=False
+    )
+    assert again.stdout == "mine/thing\n", again.stderr

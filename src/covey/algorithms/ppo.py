@@ -154,6 +154,7 @@ class Samples:
     value: Array
     advantage: Array
     target: Array
+    noise: Array | None  # for the estimate of the entropy, where it has no closed form
     carry: PyTree
 
 
@@ -257,7 +258,7 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
         }
         return distribution.to_action(raw), extras, {"actor": actor_carry, "critic": critic_carry}
 
-    def make_samples(state: PpoState, batch: Batch, sequence_length: int) -> Samples:
+    def make_samples(state: PpoState, batch: Batch, sequence_length: int, key: Key) -> Samples:
         """Advantages, then the batch cut into sequences."""
         transitions = batch.transitions[group]
         value = transitions.extras["value"]
@@ -274,6 +275,7 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
         observation, critic_input = observe(state, transitions.observation, transitions.state)
         if config.advantage_normalisation is AdvantageNormalisation.batch:
             advantage = normalise(advantage, batch_moments(advantage, transitions.alive, axis))
+        noise_shape = (*transitions.alive.shape, distribution.noise_size)
         steps = Samples(
             observation=observation,
             critic_input=critic_input,
@@ -285,20 +287,19 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
             value=value,
             advantage=advantage,
             target=target,
+            noise=jax.random.normal(key, noise_shape) if distribution.noise_size else None,
             carry=None,
         )
         sequences = jax.tree.map(lambda x: _cut(x, sequence_length), steps)
         carry = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch.carries)
         return dataclasses.replace(sequences, carry=carry)
 
-    def ppo_loss(
-        params: PyTree, state: PpoState, samples: Samples, key: Key, entropy_coef: Array
-    ) -> tuple[Array, dict]:
+    def ppo_loss(params: PyTree, state: PpoState, samples: Samples, entropy_coef: Array) -> tuple[Array, dict]:
         """The loss on one minibatch `[L, N, …]` and what is worth logging of it."""
         parameters, _ = actor.apply(params["actor"], samples.observation, samples.carry["actor"], samples.reset)
         output, _ = evaluate_critic(params["critic"], samples.critic_input, samples.carry["critic"], samples.reset)
         log_prob = distribution.log_prob(parameters, samples.action_mask, samples.raw_action)
-        entropy = weighted_mean(distribution.entropy(parameters, samples.action_mask, key), samples.weight)
+        entropy = weighted_mean(distribution.entropy(parameters, samples.action_mask, samples.noise), samples.weight)
         advantage = samples.advantage
         if config.advantage_normalisation is AdvantageNormalisation.minibatch:
             advantage = normalise(advantage, batch_moments(advantage, samples.weight > 0, axis))
@@ -327,8 +328,8 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
             loss, metrics = loss + extra, metrics | extra_metrics
         return loss, metrics
 
-    def update_minibatch(state: PpoState, samples: Samples, key: Key, lr: Array, entropy_coef: Array):
-        grads, metrics = jax.grad(ppo_loss, has_aux=True)(state.params, state, samples, key, entropy_coef)
+    def update_minibatch(state: PpoState, samples: Samples, lr: Array, entropy_coef: Array):
+        grads, metrics = jax.grad(ppo_loss, has_aux=True)(state.params, state, samples, entropy_coef)
         grads = mean_over_devices(grads, axis)
         params, optimiser_state = {}, {}
         for name, grad in grads.items():
@@ -341,7 +342,8 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
         transitions = batch.transitions[group]
         rollout_length, num_envs = transitions.last.shape
         sequence_length = rollout_length // jax.tree.leaves(batch.carries)[0].shape[0] if recurrent else 1
-        samples = make_samples(state, batch, sequence_length)
+        key_noise, key_epochs = jax.random.split(key)
+        samples = make_samples(state, batch, sequence_length, key_noise)
         if config.value_normalisation:
             targets = batch_moments(samples.target, samples.weight > 0, axis)
             state = dataclasses.replace(
@@ -353,16 +355,12 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
         num_minibatches = _num_minibatches(config, rollout_length * num_envs, axis, num_sequences)
 
         def epoch(state: PpoState, key_epoch: Key) -> tuple[PpoState, dict]:
-            key_order, key_loss = jax.random.split(key_epoch)
-            order = random_order(key_order, num_sequences).reshape(num_minibatches, -1)
+            def minibatch(state: PpoState, indices: Array) -> tuple[PpoState, dict]:
+                return update_minibatch(state, _take(samples, indices), lr, entropy_coef)
 
-            def minibatch(state: PpoState, inputs: tuple[Array, Key]) -> tuple[PpoState, dict]:
-                indices, key_minibatch = inputs
-                return update_minibatch(state, _take(samples, indices), key_minibatch, lr, entropy_coef)
+            return jax.lax.scan(minibatch, state, random_order(key_epoch, num_sequences).reshape(num_minibatches, -1))
 
-            return jax.lax.scan(minibatch, state, (order, jax.random.split(key_loss, num_minibatches)))
-
-        state, metrics = jax.lax.scan(epoch, state, jax.random.split(key, config.epochs))
+        state, metrics = jax.lax.scan(epoch, state, jax.random.split(key_epochs, config.epochs))
         metrics = jax.tree.map(jnp.mean, metrics)
         metrics["explained_variance"] = explained_variance(samples.value, samples.target, samples.weight)
         metrics["lr"] = lr

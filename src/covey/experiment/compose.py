@@ -25,6 +25,7 @@ Names and keys are looked up before Hydra sees them, so that errors are ours; Hy
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -46,6 +47,7 @@ from covey.experiment.config import (
     RESUMABLE,
     Config,
     HooksConfig,
+    add_to_path,
     choice_defaults,
     from_dict,
     import_modules,
@@ -56,7 +58,7 @@ from covey.experiment.config import (
 
 SHIPPED = Path(__file__).parent / "presets"
 DEFAULTS = {"experiment": "default", "algorithm": "mappo", "task": "lbf/8x8-2p-2f-coop", "model": "mlp"}
-PATHS = ("run_dir", "config_dir", "init_from")  # taken as they are, whatever characters they hold
+PATHS = ("run_dir", "code_dir", "config_dir", "init_from")  # taken as they are, whatever characters they hold
 TOP_LEVEL = tuple(field.name for field in dataclasses.fields(Config))
 
 
@@ -67,6 +69,7 @@ def compose(overrides: Sequence[str]) -> Config:
     values = [item for item in assignments if item.key not in chosen]
     config_dir = _last_value(values, "config_dir")
     _check_config_dir(config_dir)
+    add_to_path(_last_value(values, "code_dir"))
     import_modules(_as_list(_last_value(values, "imports")))
 
     presets = _preset_chain("experiment", chosen.get("experiment", DEFAULTS["experiment"]), config_dir)
@@ -80,7 +83,9 @@ def compose(overrides: Sequence[str]) -> Config:
         check_key(item.key, scopes)
     composed = _apply(tree, values)
     composed["imports"] = list(dict.fromkeys(_imports(layers) + _as_list(composed.get("imports"))))
-    return from_dict(composed)
+    config = from_dict(composed)
+    own_code = config.imports or any(vars(config.hooks).values())
+    return config if config.code_dir or not own_code else dataclasses.replace(config, code_dir=os.getcwd())
 
 
 def _with_critic(values: Sequence[Assignment]) -> list[Assignment]:

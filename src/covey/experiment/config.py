@@ -145,6 +145,7 @@ class Config:
     run_dir: str | None = None  # None: runs/TASK-ALGORITHM-SEED-TIME
     init_from: str | None = None  # a run whose parameters to start from
     imports: tuple[str, ...] = ()
+    code_dir: str | None = None  # where `imports` and `hooks` are looked for, besides the working directory
     config_dir: str | None = None
     hooks: HooksConfig = HooksConfig()
     jit: bool = True
@@ -181,6 +182,7 @@ def from_dict(values: Mapping[str, Any]) -> Config:
     if not isinstance(values, Mapping):
         raise UsageError(f"a configuration is a mapping, not {values!r}")
     rest = dict(values)
+    add_to_path(rest.get("code_dir"))
     import_modules(registry.coerce(tuple[str, ...], rest.get("imports", ()), "imports"))
     choices: dict[str, Any] = {group: _choice(group, rest.pop(group, None)) for group in GROUPS}
     loop = loop_defaults(choices["algorithm"].registered)
@@ -246,11 +248,17 @@ def from_yaml(text: str) -> Config:
     return from_dict(values)
 
 
+def add_to_path(code_dir: Any) -> None:
+    """Lets a user's modules be found in the working directory and in `code_dir`, if that is still there."""
+    for folder in (code_dir, os.getcwd()):
+        if isinstance(folder, str) and os.path.isdir(folder) and folder not in sys.path:
+            sys.path.insert(0, folder)
+
+
 def import_modules(names: Iterable[str]) -> None:
     """Imports a user's modules, which register names as they load. The working directory is searched too."""
     for name in names:
-        if os.getcwd() not in sys.path:
-            sys.path.insert(0, os.getcwd())
+        add_to_path(None)
         try:
             importlib.import_module(name)
         except ModuleNotFoundError as error:

@@ -1,7 +1,8 @@
 """Sums and means over devices, of whole trees at once.
 
-A collective costs a meeting of all devices, whatever its size, so the leaves of a tree travel as one vector: a network's
-gradient is one meeting, not one for each of its arrays. Without an axis there is one device, and trees stay as they are.
+A collective costs a meeting of all devices, whatever its size, so the leaves of a tree travel as one vector: the
+gradient of a network is one meeting, not one for each of its arrays. Without an axis there is one device, and trees
+stay as they are.
 """
 
 from __future__ import annotations

@@ -30,7 +30,8 @@ class Distribution:
     sample(parameters, mask, key) -> raw
     mode(parameters, mask) -> raw
     log_prob(parameters, mask, raw) -> [...]
-    entropy(parameters, mask, key) -> [...]      exact where it has a closed form, else one sample's estimate
+    entropy(parameters, mask, noise) -> [...]    exact where it has a closed form, else one sample's estimate
+    noise_size                                   standard normal numbers that an estimate needs; 0: it is exact
     to_action(raw) -> action
     """
 
@@ -38,8 +39,9 @@ class Distribution:
     sample: Callable[[Array, Array | None, Key], Array]
     mode: Callable[[Array, Array | None], Array]
     log_prob: Callable[[Array, Array | None, Array], Array]
-    entropy: Callable[[Array, Array | None, Key], Array]
+    entropy: Callable[[Array, Array | None, Array | None], Array]
     to_action: Callable[[Array], Array]
+    noise_size: int = 0
 
 
 def make_distribution(action: ActionSpec) -> Distribution:
@@ -85,7 +87,7 @@ def _make_categorical(num_actions: int) -> Distribution:
         sample=lambda logits, mask, key: sample_categorical(masked_logits(logits, mask), key),
         mode=lambda logits, mask: jnp.argmax(masked_logits(logits, mask), axis=-1).astype(jnp.int32),
         log_prob=lambda logits, mask, raw: categorical_log_prob(masked_logits(logits, mask), raw),
-        entropy=lambda logits, mask, key: categorical_entropy(masked_logits(logits, mask)),
+        entropy=lambda logits, mask, noise: categorical_entropy(masked_logits(logits, mask)),
         to_action=lambda raw: raw,
     )
 
@@ -109,7 +111,7 @@ def _make_multi_categorical(num_actions: tuple[int, ...]) -> Distribution:
     def log_prob(logits: Array, mask: Array | None, raw: Array) -> Array:
         return sum(categorical_log_prob(part, raw[..., i]) for i, part in enumerate(parts(logits, mask)))  # type: ignore
 
-    def entropy(logits: Array, mask: Array | None, key: Key) -> Array:
+    def entropy(logits: Array, mask: Array | None, noise: Array | None) -> Array:
         return sum(categorical_entropy(part) for part in parts(logits, mask))  # type: ignore[return-value]
 
     return Distribution(
@@ -150,11 +152,16 @@ def _make_tanh_normal(action: Continuous) -> Distribution:
     def log_prob(parameters: Array, mask: Array | None, raw: Array) -> Array:
         return tanh_normal_log_prob(*location_and_scale(parameters), raw, half_range)
 
+    def entropy(parameters: Array, mask: Array | None, noise: Array | None) -> Array:
+        location, scale = location_and_scale(parameters)
+        return -tanh_normal_log_prob(location, scale, location + scale * noise, half_range)
+
     return Distribution(
         num_parameters=2 * action.size,
         sample=sample,
         mode=lambda parameters, mask: location_and_scale(parameters)[0],
         log_prob=log_prob,
-        entropy=lambda parameters, mask, key: -log_prob(parameters, mask, sample(parameters, mask, key)),
+        entropy=entropy,
         to_action=lambda raw: (jnp.tanh(raw) + 1.0) * half_range + low,
+        noise_size=action.size,
     )

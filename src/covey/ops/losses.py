@@ -1,4 +1,4 @@
-"""Losses of policy gradient and value learning, each a mean over the agents that were alive: `weight` is from `weigh`."""
+"""Losses of policy gradient and value learning, each a mean over the agents that were alive: `weight` is by `weigh`."""
 
 from __future__ import annotations
 
