@@ -1,0 +1,247 @@
+"""What a scenario is, and the environment that plays one.
+
+A scenario is a subclass of `Scenario` in a file of its own, with a config of its fields. It describes a world and says
+how an episode starts, what each agent gets and sees, and when it ends:
+
+    class Meeting(Scenario):
+        def make_world(self): ...
+        def reset(self, key): ...               draws what is random and calls `begin`
+        def begin(self, world): ...             what is remembered at the start of an episode in `world`
+        def reward(self, state, key): ...
+        def observation(self, state, key): ...
+
+Everything is for one environment; batches are made by `vmap`. A step is, in this order: `process_action`, `pre_step`,
+the world's physics, `post_step`, `reward`, `observation`, `done`, `metrics`. What a scenario remembers beyond the world
+(the last distance, who was caught) is in `ScenarioState.memory`, a dict of arrays that `reset` makes and any of
+`pre_step`, `post_step` and `reward` may change.
+
+Differences from VMAS: an episode's time limit is a truncation (`task.time_limit`); actions beyond their range are
+clipped; each environment behaves as VMAS does with one environment (`physics.py`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from covey.envs.base import Actions, TaskConfig, first_step, next_step
+from covey.envs.vmas import physics
+from covey.envs.vmas.world import Agent, World, WorldState
+from covey.types import Array, Continuous, Discrete, EnvSpec, GroupSpec, Key, MetricSpec, PyTree, TimeStep, pytree
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VmasConfig(TaskConfig):
+    """Fields of every scenario."""
+
+    continuous_actions: bool = True  # false: each dimension one of three values, all together one choice
+
+
+@pytree
+class ScenarioState:
+    world: WorldState
+    memory: dict[str, Array]
+
+    def remember(self, **values: Array) -> ScenarioState:
+        return dataclasses.replace(self, memory=self.memory | values)
+
+    def with_world(self, **values: Array) -> ScenarioState:
+        return dataclasses.replace(self, world=dataclasses.replace(self.world, **values))
+
+
+Rows = Array | Sequence[Array]
+
+
+class Scenario:
+    """Subclasses define `make_world`, `reset`, `reward` and `observation`; the rest has sensible defaults."""
+
+    metric_specs: ClassVar[Mapping[str, MetricSpec]] = {}
+    returns: ClassVar[str] = "sum of the agent's own rewards"
+
+    def __init__(self, config: Any):
+        self.config = config
+        self.world = self.make_world()
+
+    def make_world(self) -> World:
+        raise NotImplementedError
+
+    def reset(self, key: Key) -> ScenarioState:
+        raise NotImplementedError
+
+    def begin(self, world: WorldState, **drawn: Array) -> ScenarioState:
+        """An episode that starts in `world`. `drawn` is what was drawn besides: which goal is meant, for example."""
+        return ScenarioState(world=world, memory=dict(drawn))
+
+    def reward(self, state: ScenarioState, key: Key) -> tuple[Rows, ScenarioState]:
+        """One reward per agent that is not scripted, and the state after giving it."""
+        raise NotImplementedError
+
+    def observation(self, state: ScenarioState, key: Key) -> Rows:
+        """One vector per agent that is not scripted: `[A, F]`, or a list where they differ in size."""
+        raise NotImplementedError
+
+    def done(self, state: ScenarioState) -> Array:
+        return jnp.zeros((), bool)
+
+    def metrics(self, state: ScenarioState) -> dict[str, Array]:
+        """By the names in `metric_specs`."""
+        return {}
+
+    def process_action(self, state: ScenarioState, u: Array, key: Key) -> Array:
+        """The actions `[A, U]` of all agents before the dynamics see them; scripted agents' rows are set here."""
+        return u
+
+    def external_force(self, state: ScenarioState) -> Array | None:
+        """Forces `[E, 2]` from outside, wind for example."""
+        return None
+
+    def pre_step(self, state: ScenarioState, key: Key) -> ScenarioState:
+        return state
+
+    def post_step(self, state: ScenarioState, key: Key) -> ScenarioState:
+        return state
+
+
+class VmasEnv:
+    """A scenario as an `Env`: agents in groups by their names' prefix, `agents` where there is only one."""
+
+    def __init__(self, scenario: Scenario):
+        self.scenario = scenario
+        self.world = scenario.world
+        self._step_world = physics.make_step(self.world)
+        self._acting = [i for i, agent in enumerate(self.world.agents) if not agent.scripted]
+        self.groups = group_agents([self.world.agents[i].name for i in self._acting])
+
+    @property
+    def spec(self) -> EnvSpec:
+        rows = jax.eval_shape(lambda key: self._observe(self.scenario.reset(key), key), jax.random.key(0))
+        return EnvSpec(
+            groups={
+                name: GroupSpec(
+                    num_agents=len(members),
+                    observation_shape=rows[name].shape[1:],
+                    action=self._action_spec(self._agent(members[0])),
+                )
+                for name, members in self.groups.items()
+            },
+            time_limit=self.scenario.config.time_limit,
+            metrics=self.scenario.metric_specs,
+            returns=self.scenario.returns,
+        )
+
+    def reset(self, key: Key) -> tuple[PyTree, TimeStep]:
+        key_reset, key_observe = jax.random.split(key)
+        state = self.scenario.reset(key_reset)
+        return state, first_step(self._observe(state, key_observe), metrics=self.scenario.metrics(state))
+
+    def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
+        scenario = self.scenario
+        key_noise, key_act, key_pre, key_post, key_reward, key_observe = jax.random.split(key, 6)
+        u, communication = self._decode(action, key_noise)
+        u = scenario.process_action(state, u, key_act)
+        state = scenario.pre_step(state, key_pre)
+        external = scenario.external_force(state)
+        external = jnp.zeros_like(state.world.position) if external is None else external
+        world = self._step_world(state.world, u, communication, external)
+        state = scenario.post_step(dataclasses.replace(state, world=world), key_post)
+        rewards, state = scenario.reward(state, key_reward)
+        timestep = next_step(
+            self._observe(state, key_observe),
+            self._by_group(rewards),
+            terminated=scenario.done(state),
+            metrics=scenario.metrics(state),
+        )
+        return state, timestep
+
+    def render(self, states: Sequence[PyTree]) -> list[np.ndarray]:
+        from covey.envs.vmas.render import draw
+
+        return [draw(self.scenario, state) for state in states]
+
+    def _agent(self, member: int) -> Agent:
+        return self.world.agents[self._acting[member]]
+
+    def _observe(self, state: ScenarioState, key: Key) -> dict[str, Array]:
+        return self._by_group(self.scenario.observation(state, key))
+
+    def _by_group(self, rows: Rows) -> dict[str, Array]:
+        if len(self.groups) == 1 and not isinstance(rows, (list, tuple)):
+            return {name: jnp.asarray(rows) for name in self.groups}
+        return {name: jnp.stack([rows[i] for i in members]) for name, members in self.groups.items()}
+
+    def _action_spec(self, agent: Agent) -> Continuous | Discrete:
+        says = self.world.dim_c if not agent.silent else 0
+        if not self.scenario.config.continuous_actions:
+            return Discrete(math.prod(agent.choices) * max(1, says))
+        bounds = agent.per_action(agent.u_range)
+        return Continuous(low=tuple(-bound for bound in bounds) + (0.0,) * says, high=tuple(bounds) + (1.0,) * says)
+
+    def _decode(self, action: Actions, key: Key) -> tuple[Array, Array]:
+        """The actions of all agents `[A, U]`, multiplied and with their noise, and what they say `[A, dim_c]`."""
+        width, says = self.world.max_actions, self.world.dim_c
+        u = jnp.zeros((self.world.num_agents, width))
+        said = jnp.zeros((self.world.num_agents, says))
+        for name, members in self.groups.items():
+            agent = self._agent(members[0])
+            rows = np.array([self._acting[i] for i in members])
+            physical, message = self._read(agent, action[name])
+            multiplier = np.array([self.world.agents[i].per_action(agent.u_multiplier) for i in rows], np.float32)
+            physical = physical * multiplier
+            physical = jnp.pad(physical, ((0, 0), (0, width - physical.shape[1])))
+            u = physical if len(rows) == self.world.num_agents else u.at[rows].set(physical)
+            if message is not None:
+                said = said.at[rows].set(message)
+        u_noise = np.array([agent.u_noise for agent in self.world.agents], np.float32)[:, None]
+        c_noise = np.array([agent.c_noise for agent in self.world.agents], np.float32)[:, None]
+        key_u, key_c = jax.random.split(key)
+        if u_noise.any():
+            u = u + u_noise * jax.random.normal(key_u, u.shape)
+        if c_noise.any():
+            said = said + c_noise * jax.random.normal(key_c, said.shape)
+        return u, said
+
+    def _read(self, agent: Agent, action: Array) -> tuple[Array, Array | None]:
+        """Physical actions `[A, n]` within their range, and messages where agents speak."""
+        size, says = agent.num_actions, self.world.dim_c if not agent.silent else 0
+        bounds = np.array(agent.per_action(agent.u_range), np.float32)
+        if self.scenario.config.continuous_actions:
+            physical = jnp.clip(action[:, :size], -bounds, bounds)
+            return physical, jnp.clip(action[:, size:], 0.0, 1.0) if says else None
+        choices = [*agent.choices, *([says] if says else [])]
+        numbers = []
+        rest = action
+        for i in range(len(choices)):
+            following = math.prod(choices[i + 1 :])
+            numbers.append(rest // following)
+            rest = rest % following
+        physical = jnp.stack(
+            [
+                choice_to_action(n, count) * bound
+                for n, count, bound in zip(numbers, agent.choices, bounds, strict=False)
+            ],
+            -1,
+        )
+        return physical, jax.nn.one_hot(numbers[-1], says) if says else None
+
+
+def choice_to_action(choice: Array, count: int) -> Array:
+    """One of `count` choices as a number in −1…1, evenly spaced; of an odd number, choice 0 is to do nothing."""
+    if count % 2:
+        choice = jnp.where(choice == 0, count // 2, jnp.where(choice <= count // 2, choice - 1, choice))
+    return choice / (count - 1) * 2.0 - 1.0
+
+
+def group_agents(names: Sequence[str]) -> dict[str, list[int]]:
+    """Agents by the prefix of names like `red_0`; those without a number are groups of one."""
+    groups: dict[str, list[int]] = {}
+    for i, name in enumerate(names):
+        match = re.fullmatch(r"(.+)_\d+", name)
+        groups.setdefault(match.group(1) if match else name, []).append(i)
+    return {"agents": list(range(len(names)))} if len(groups) == 1 else groups
