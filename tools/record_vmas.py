@@ -1,0 +1,251 @@
+"""Records what the original VMAS does, for the tests that hold covey's own simulator to it.
+
+It runs in an environment of its own (torch, vmas and benchmarl, which has the tasks' default parameters; nothing of
+covey), and writes tests/data/vmas/NAME.npz:
+
+    python tools/record_vmas.py [NAME …]
+
+For each scenario, at its default and at two other configurations, one environment is played for 200 steps per seed, at
+random and by a heuristic (the scenario's own where it has one that runs, else agents seek random entities, which makes
+them collide). Kept are
+
+- transitions: state, action, next state, reward, observation, done. Some are drawn at random, others are the steps at
+  which velocities changed most beyond what the action explains, that is, contacts;
+- a free run: the first state, 100 steps of actions, and the state after every tenth.
+
+One environment, not a batch: in a batch, VMAS lets environments influence which pairs of each other are looked at.
+
+To add a scenario, add it to `SCENARIOS`. Where its rewards, observations or endings depend on more than where entities
+are and how they move, `drawn` says what: a function of the VMAS scenario, called before each step, that returns arrays
+by the names under which covey's `Scenario.begin` takes them. `random` is a regular expression of entities that move to
+random places in a step: their next state is not compared.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import vmas
+import yaml
+
+FOLDER = Path(__file__).parents[1] / "tests" / "data" / "vmas"
+NUM_STEPS, FREE_STEPS, FREE_EVERY = 200, 100, 10
+NUM_RANDOM, NUM_CONTACT = 5, 5  # transitions kept of each episode
+SEEDS = (0, 1)
+STATE = ("pos", "vel", "rot", "ang_vel")
+Drawn = Callable[[Any], dict[str, np.ndarray]]
+
+
+def nothing(scenario: Any) -> dict[str, np.ndarray]:
+    return {}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Entry:
+    """`others` are changes to the default parameters."""
+
+    others: tuple[dict[str, Any], dict[str, Any]]
+    drawn: Drawn = nothing
+    random: str = ""
+
+
+SCENARIOS = {
+    "navigation": Entry(
+        others=(
+            {"n_agents": 4, "shared_rew": True, "observe_all_goals": True, "agent_radius": 0.15, "lidar_range": 0.5},
+            {"n_agents": 4, "collisions": False, "agents_with_same_goal": 2, "split_goals": True},
+        )
+    ),
+}
+
+
+def main() -> None:
+    names = sys.argv[1:] or list(SCENARIOS)
+    for name in names:
+        arrays, meta = record(name, SCENARIOS[name])
+        path = FOLDER / f"{name}.npz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.savez_compressed(path, meta=np.array(json.dumps(meta)), **arrays)
+        print(f"{path.relative_to(FOLDER.parents[2])}: {path.stat().st_size / 1000:.0f} kB")
+
+
+def record(name: str, entry: Entry) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    arrays: dict[str, np.ndarray] = {}
+    meta: dict[str, Any] = {"random": entry.random, "configs": []}
+    for number, changes in enumerate(({}, *entry.others)):
+        parameters = default_parameters(name) | changes
+        kept: list[dict[str, np.ndarray]] = []
+        free: list[dict[str, np.ndarray]] = []
+        for seed in SEEDS:
+            for policy in ("random", "heuristic"):
+                env = make_env(name, seed, parameters)
+                transitions, run = play(env, name, entry.drawn, policy, seed)
+                kept += choose(transitions, np.random.default_rng(seed))
+                free.append(run)
+        for kind, parts in (("step", kept), ("free", free)):
+            for key in parts[0]:
+                arrays[f"{number}/{kind}/{key}"] = np.stack([part[key] for part in parts])
+        world = env.world
+        meta["configs"].append(
+            {
+                "parameters": parameters,
+                "entities": [entity.name for entity in world.entities],
+                "agents": [agent.name for agent in env.agents],
+                "joints": [[joint.entity_a.name, joint.entity_b.name] for joint in world.joints],
+            }
+        )
+    return arrays, meta
+
+
+def default_parameters(name: str) -> dict[str, Any]:
+    """BenchMARL's parameters of the task."""
+    import benchmarl
+
+    path = Path(benchmarl.__file__).parent / "conf" / "task" / "vmas" / f"{name}.yaml"
+    values = yaml.safe_load(path.read_text())
+    return {key: value for key, value in values.items() if key != "defaults"}
+
+
+def make_env(name: str, seed: int, parameters: dict[str, Any]) -> Any:
+    fields = {key: value for key, value in parameters.items() if key != "max_steps"}
+    return vmas.make_env(scenario=name, num_envs=1, continuous_actions=True, max_steps=None, seed=seed, **fields)
+
+
+# ------------------------------------------------------------------------------------------------------- playing
+
+
+def play(
+    env: Any, name: str, drawn: Drawn, policy: str, seed: int
+) -> tuple[list[dict[str, np.ndarray]], dict[str, np.ndarray]]:
+    rng = np.random.default_rng(seed)
+    observations = env.reset(seed=seed)
+    act = make_random(env, rng) if policy == "random" else make_heuristic(env, name, rng)
+    transitions = []
+    for _ in range(NUM_STEPS):
+        before = snapshot(env)
+        hidden = {f"drawn/{key}": np.array(value) for key, value in drawn(env.scenario).items()}  # a copy
+        actions = act(observations)
+        observations, rewards, dones, _ = env.step([action.clone() for action in actions])
+        after = snapshot(env)
+        transitions.append(
+            {f"before/{key}": value for key, value in before.items()}
+            | {f"after/{key}": value for key, value in after.items()}
+            | hidden
+            | {f"action/{i}": action[0].numpy().copy() for i, action in enumerate(actions)}
+            | {f"observation/{i}": flat(observation) for i, observation in enumerate(observations)}
+            | {"reward": np.array([float(reward[0]) for reward in rewards], np.float32)}
+            | {"done": np.array(bool(dones[0]))}
+        )
+    first = transitions[0]
+    run = {key: value for key, value in first.items() if key.startswith(("before/", "drawn/"))}
+    for key in ("pos", "rot"):
+        run[f"after/{key}"] = np.stack([t[f"after/{key}"] for t in transitions[FREE_EVERY - 1 : FREE_STEPS : FREE_EVERY]])
+    for key in (key for key in first if key.startswith("action/")):
+        run[key] = np.stack([t[key] for t in transitions[:FREE_STEPS]])
+    return transitions, run
+
+
+def flat(observation: Any) -> np.ndarray:
+    if isinstance(observation, dict):
+        return np.concatenate([flat(value) for value in observation.values()])
+    return observation[0].numpy().astype(np.float32).copy()
+
+
+def snapshot(env: Any) -> dict[str, np.ndarray]:
+    world = env.world
+    values = {
+        name: np.stack([getattr(entity.state, name)[0].numpy() for entity in world.entities]).astype(np.float32)
+        for name in STATE
+    }
+    values["rot"], values["ang_vel"] = values["rot"][:, 0], values["ang_vel"][:, 0]
+    kept = [joint.fixed_rotation for joint in world.joints]
+    values["joint_rotation"] = np.array([float(x[0]) if torch.is_tensor(x) else float(x or 0) for x in kept], np.float32)
+    return values
+
+
+def make_random(env: Any, rng: np.random.Generator) -> Callable[[Any], list[torch.Tensor]]:
+    """Uniform actions, each held for one to eight steps."""
+    left = [0] * len(env.agents)
+    held: list[Any] = [None] * len(env.agents)
+
+    def act(observations: Any) -> list[torch.Tensor]:
+        for i, agent in enumerate(env.agents):
+            if left[i] == 0:
+                left[i], held[i] = int(rng.integers(1, 9)), random_action(env, agent, rng)
+            left[i] -= 1
+        return list(held)
+
+    return act
+
+
+def random_action(env: Any, agent: Any, rng: np.random.Generator) -> torch.Tensor:
+    bounds = agent.action.u_range_tensor.numpy()
+    says = env.get_agent_action_size(agent) - len(bounds)
+    action = np.concatenate([rng.uniform(-bounds, bounds), rng.uniform(0, 1, says)])
+    return torch.tensor(action, dtype=torch.float32)[None]
+
+
+def make_heuristic(env: Any, name: str, rng: np.random.Generator) -> Callable[[Any], list[torch.Tensor]]:
+    """The scenario's own policy, if it has one for all agents that runs here."""
+    try:
+        folder = "scenarios.mpe" if name.startswith("simple") else "scenarios"
+        policy = importlib.import_module(f"vmas.{folder}.{name}").HeuristicPolicy(continuous_action=True)
+
+        def act(observations: Any) -> list[torch.Tensor]:
+            actions = []
+            for agent, observation in zip(env.agents, observations, strict=True):
+                action = policy.compute_action(observation, u_range=agent.action.u_range)
+                rest = random_action(env, agent, rng)[:, action.shape[1] :]
+                bounds = agent.action.u_range_tensor
+                actions.append(torch.cat([torch.clamp(action.float(), -bounds, bounds), rest], -1))
+            return actions
+
+        act(env.get_from_scenario(get_observations=True, get_rewards=False, get_infos=False, get_dones=False)[0])
+        return act
+    except (AttributeError, ImportError, ModuleNotFoundError, RuntimeError, AssertionError, TypeError):
+        return make_seeking(env, rng)
+
+
+def make_seeking(env: Any, rng: np.random.Generator) -> Callable[[Any], list[torch.Tensor]]:
+    """Each agent steers to an entity drawn at random every 25 steps."""
+    goals: list[Any] = []
+    step = 0
+
+    def act(observations: Any) -> list[torch.Tensor]:
+        nonlocal step, goals
+        if step % 25 == 0:
+            goals = [rng.choice([e for e in env.world.entities if e is not agent]) for agent in env.agents]
+        step += 1
+        actions = []
+        for agent, goal in zip(env.agents, goals, strict=True):
+            action = random_action(env, agent, rng)
+            bounds = agent.action.u_range_tensor
+            way = 3 * (goal.state.pos - agent.state.pos)
+            size = min(2, len(bounds))
+            action[:, :size] = torch.clamp(way[:, :size], -bounds[:size], bounds[:size])
+            actions.append(action)
+        return actions
+
+    return act
+
+
+def choose(transitions: list[dict[str, np.ndarray]], rng: np.random.Generator) -> list[dict[str, np.ndarray]]:
+    """Some at random, and those in which velocities changed most, by a jump against the step before."""
+    change = np.array([np.abs(t["after/vel"] - t["before/vel"]).max(initial=0) for t in transitions])
+    jump = np.abs(np.diff(change, prepend=change[:1]))
+    contacts = np.argsort(-jump)[:NUM_CONTACT]
+    rest = np.setdiff1d(np.arange(len(transitions)), contacts)
+    steps = np.sort(np.concatenate([contacts, rng.choice(rest, NUM_RANDOM, replace=False)]))
+    return [transitions[i] for i in steps]
+
+
+if __name__ == "__main__":
+    main()
