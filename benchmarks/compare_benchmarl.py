@@ -1,0 +1,94 @@
+"""The same MAPPO experiment on navigation in covey and in BenchMARL: frames per second.
+
+covey runs `experiment=benchmarl`, BenchMARL its base configuration: the same network, frames per iteration, epochs and
+minibatches; evaluation and logging are off on both sides, start-up and compilation are not counted. Once on one core
+with one thread, once on two (covey: two devices; BenchMARL: two threads), processes of their own in turn. BenchMARL
+runs in a Python environment of its own:
+
+  python benchmarks/compare_benchmarl.py --peer PATH/TO/ITS/python
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import common
+import jax
+import jax.numpy as jnp
+
+TARGETS = {1: 2.3, 2: 3.5}
+OVERRIDES = ["experiment=benchmarl", "algorithm=mappo", "task=vmas/navigation", "experiment.platform=cpu"]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = common.make_parser(__doc__)
+    parser.add_argument("--peer", default="python", help="the Python that has benchmarl")
+    parser.add_argument("--cores", type=int, nargs="+", default=[1, 2], help="numbers of cores to compare on")
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--iterations", type=int, default=3, help="of BenchMARL, in each repeat, the first not counted")
+    parser.add_argument("--covey-only", type=int, metavar="CORES", help="only measure covey")
+    options = parser.parse_args(arguments)
+    if options.covey_only:
+        rate = train_covey(options.covey_only)
+        print(f"covey on {options.covey_only}: {rate:,.0f} frames/s")
+        return common.write_figures(options.output, {"frames_per_second": rate})
+    rows = []
+    for cores in options.cores:
+        rates: dict[str, list[float]] = {"covey": [], "benchmarl": []}
+        for _ in range(options.repeats):
+            figures = common.run_script("compare_benchmarl.py", "--covey-only", str(cores))
+            rates["covey"].append(figures["frames_per_second"])
+            rates["benchmarl"].append(train_peer(options, cores))
+        best = {side: max(values) for side, values in rates.items()}
+        ratio = best["covey"] / best["benchmarl"]
+        print(
+            f"{cores} core{'s' if cores > 1 else ' '}  covey {best['covey']:8,.0f}  BenchMARL {best['benchmarl']:8,.0f}"
+            f" frames/s  ratio {common.verdict(ratio, TARGETS.get(cores, 1.0))}",
+            flush=True,
+        )
+        rows.append({"cores": cores, "frames_per_second": rates, "ratio": ratio})
+    common.write_figures(options.output, {"rows": rows, "targets": TARGETS})
+
+
+def train_covey(cores: int) -> float:
+    """The best of several iterations in one process."""
+    from covey.experiment.build import build
+    from covey.experiment.compose import compose
+
+    devices = common.start(cores, range(cores))
+    config = compose([*OVERRIDES, f"experiment.devices={cores}"])
+    loop = build(config, devices).loop
+    state: Any = loop.init(jax.random.key(0))
+
+    def run(repetitions: int) -> Any:
+        nonlocal state
+        state, metrics = loop.run_chunk(state, jnp.int32(repetitions))
+        return state, metrics
+
+    program = common.Program(run=run, largest=loop.max_iterations)
+    timing = common.measure({"training": program}, seconds=6.0, rounds=3)["training"]
+    return loop.frames_per_iteration / timing.wall
+
+
+def train_peer(options: Any, cores: int) -> float:
+    script = common.HERE / "peers" / "train_benchmarl.py"
+    command = [options.peer, str(script), "speed", str(cores), str(options.iterations)]
+    numbers = ",".join(map(str, range(cores)))
+    done = subprocess.run(
+        ["taskset", "-c", numbers, *command],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"OMP_NUM_THREADS": str(cores), "MKL_NUM_THREADS": str(cores)},
+    )
+    if done.returncode:
+        sys.exit(f"{' '.join(command)} failed:\n{done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])["frames_per_second"]
+
+
+if __name__ == "__main__":
+    main()

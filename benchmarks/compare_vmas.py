@@ -1,0 +1,72 @@
+"""covey's simulator against VMAS: frames per second with random actions, on one core.
+
+Both are measured in processes of their own, in turn, pinned to the same core, and the best of each counts. covey's
+figure includes the resets of episodes that end and the statistics of episodes; VMAS's includes neither. VMAS runs in a
+Python environment of its own, with torch, vmas and benchmarl (which has the scenarios' parameters):
+
+  python benchmarks/compare_vmas.py --peer PATH/TO/ITS/python
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import common
+
+# At least so many times as fast, by number of environments.
+TARGETS = {
+    "navigation": {32: 20.0, 4096: 5.0},
+    "balance": {32: 20.0, 4096: 5.0},
+    "transport": {32: 20.0, 4096: 2.0},
+    "football": {32: 20.0, 4096: 5.0},
+}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = common.make_parser(__doc__)
+    parser.add_argument("--peer", default="python", help="the Python that has vmas and benchmarl")
+    parser.add_argument("--scenario", nargs="+", default=list(TARGETS))
+    parser.add_argument("--environments", type=int, nargs="+", default=[32, 4096])
+    parser.add_argument("--core", type=int, default=0)
+    parser.add_argument("--repeats", type=int, default=2, help="processes for each side")
+    parser.add_argument("--seconds", type=float, default=2.0, help="for each of three rounds in a process")
+    options = parser.parse_args(arguments)
+    rows: list[dict[str, Any]] = []
+    for name in options.scenario:
+        for number in options.environments:
+            rates: dict[str, list[float]] = {"covey": [], "vmas": []}
+            for _ in range(options.repeats):
+                rates["covey"].append(step_covey(options, name, number))
+                rates["vmas"].append(step_peer(options, name, number))
+            best = {side: max(values) for side, values in rates.items()}
+            target = TARGETS.get(name, {}).get(number, 1.0)
+            ratio = best["covey"] / best["vmas"]
+            print(
+                f"{name:<10} {number:5d} environments  covey {best['covey']:11,.0f}  VMAS {best['vmas']:9,.0f} frames/s"
+                f"  ratio {common.verdict(ratio, target)}",
+                flush=True,
+            )
+            rows.append({"scenario": name, "environments": number, "frames_per_second": rates, "ratio": ratio})
+    common.write_figures(options.output, {"rows": rows, "targets": TARGETS})
+
+
+def step_covey(options: Any, name: str, number: int) -> float:
+    arguments = ["--task", f"vmas/{name}", "--parts", "stepping", "--environments", str(number), "--rollout", "100"]
+    arguments += ["--cores", str(options.core), "--rounds", "3", "--seconds", str(options.seconds)]
+    return common.run_script("throughput.py", *arguments)["rows"][0]["frames_per_second"]["stepping"]
+
+
+def step_peer(options: Any, name: str, number: int) -> float:
+    script = common.HERE / "peers" / "step_vmas.py"
+    command = [options.peer, str(script), name, str(number), str(options.seconds)]
+    done = subprocess.run(["taskset", "-c", str(options.core), *command], capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)} failed:\n{done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])["frames_per_second"]
+
+
+if __name__ == "__main__":
+    main()

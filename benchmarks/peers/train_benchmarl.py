@@ -1,0 +1,111 @@
+"""How fast BenchMARL trains MAPPO on navigation; run by compare_benchmarl.py in BenchMARL's own environment.
+
+    python train_benchmarl.py speed THREADS ITERATIONS        frames per second, evaluation and logging off
+    python train_benchmarl.py curve THREADS SECONDS [fine_tuned] [seed]
+
+Prints JSON. `curve` evaluates greedily on 500 episodes at increasing intervals, which do not count as training time.
+"""
+
+import json
+import sys
+import time
+
+START = time.perf_counter()
+
+import torch  # noqa: E402
+from benchmarl.algorithms import MappoConfig  # noqa: E402
+from benchmarl.environments import VmasTask  # noqa: E402
+from benchmarl.experiment import Callback, Experiment, ExperimentConfig  # noqa: E402
+from benchmarl.models.mlp import MlpConfig  # noqa: E402
+
+
+def make_experiment(config: ExperimentConfig, seed: int, callbacks: list) -> Experiment:
+    config.loggers = []
+    config.evaluation = False
+    config.render = False
+    config.create_json = False
+    return Experiment(
+        task=VmasTask.NAVIGATION.get_from_yaml(),
+        algorithm_config=MappoConfig.get_from_yaml(),
+        model_config=MlpConfig.get_from_yaml(),
+        critic_model_config=MlpConfig.get_from_yaml(),
+        seed=seed,
+        config=config,
+        callbacks=callbacks,
+    )
+
+
+class Clock(Callback):
+    """When each iteration ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.times: list[float] = []
+
+    def on_train_end(self, training_td, group) -> None:
+        self.times.append(time.perf_counter())
+
+
+def speed(threads: int, iterations: int) -> dict:
+    torch.set_num_threads(threads)
+    config = ExperimentConfig.get_from_yaml()
+    config.max_n_iters, config.max_n_frames = iterations, None
+    clock = Clock()
+    make_experiment(config, 0, [clock]).run()
+    seconds = (clock.times[-1] - clock.times[0]) / (len(clock.times) - 1)  # without the first, which warms up
+    frames = config.on_policy_collected_frames_per_batch
+    return {"frames_per_second": frames / seconds, "seconds_per_iteration": seconds}
+
+
+class Curve(Callback):
+    """Greedy returns by training time, start-up included."""
+
+    def __init__(self, limit: float, every: int) -> None:
+        super().__init__()
+        self.limit, self.every = limit, every
+        self.paused = 0.0
+        self.points: list[dict] = []
+
+    def on_train_end(self, training_td, group) -> None:
+        iteration = self.experiment.n_iters_performed + 1
+        elapsed = time.perf_counter() - START - self.paused
+        if iteration % self.every == 0:
+            begun = time.perf_counter()
+            self.points.append({"seconds": elapsed, "iteration": iteration, **evaluate(self.experiment)})
+            print(json.dumps(self.points[-1]), file=sys.stderr, flush=True)
+            self.paused += time.perf_counter() - begun
+        if elapsed > self.limit:
+            print(json.dumps({"points": self.points}))
+            sys.stdout.flush()
+            sys.exit(0)
+
+
+def evaluate(experiment: Experiment) -> dict:
+    """The mean return over agents of 500 greedy episodes, each up to its own end."""
+    from torchrl.envs.utils import ExplorationType, set_exploration_type
+
+    env = VmasTask.NAVIGATION.get_from_yaml().get_env_fun(500, True, 12345, "cpu")()
+    with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
+        rollout = env.rollout(100, policy=experiment.policy, auto_cast_to_device=True, break_when_any_done=False)
+    reward = rollout["next", "agents", "reward"][..., 0].mean(-1)  # [envs, steps]
+    done = rollout["next", "done"][..., 0]
+    running = (done.long().cumsum(1) - done.long()) == 0
+    return {"return": float((reward * running).sum(1).mean())}
+
+
+def curve(threads: int, seconds: float, fine_tuned: bool, seed: int) -> None:
+    torch.set_num_threads(threads)
+    config = ExperimentConfig.get_from_yaml()
+    if fine_tuned:
+        config.gamma, config.max_n_frames = 0.9, 10_000_000
+        config.on_policy_collected_frames_per_batch, config.on_policy_n_envs_per_worker = 60_000, 600
+        config.on_policy_minibatch_size = 4096
+    make_experiment(config, seed, [Curve(seconds, 1)]).run()
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "speed":
+        print(json.dumps(speed(int(sys.argv[2]), int(sys.argv[3]))))
+    else:
+        number = int(sys.argv[5]) if len(sys.argv) > 5 else 0
+        curve(int(sys.argv[2]), float(sys.argv[3]), len(sys.argv) > 4 and sys.argv[4] == "fine_tuned", number)
