@@ -25,26 +25,20 @@ def place_apart(
     `occupied [M, 2]` counts as before all. The bounds must leave room, or this never ends.
     """
     low, high = jnp.array([x_bounds[0], y_bounds[0]]), jnp.array([x_bounds[1], y_bounds[1]])
-    taken = jnp.zeros((0, 2)) if occupied is None else occupied
-    for key_entity in jax.random.split(key, num):
-        taken = jnp.concatenate([taken, _place_one(key_entity, taken, min_distance, low, high)[None]])
-    return taken[-num:]
+    before = jnp.zeros((0, 2)) if occupied is None else occupied
+    nowhere = jnp.full((num, 2), jnp.inf)
 
+    def place(i: Array, places: Array) -> Array:
+        def propose(attempt: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            """The first of several places that is free, and whether there was one."""
+            number, _, _ = attempt
+            key_attempt = jax.random.fold_in(jax.random.fold_in(key, i), number)
+            proposed = jax.random.uniform(key_attempt, (TRIES, 2), minval=low, maxval=high)
+            free = jnp.all(norm(proposed[:, None] - places) >= min_distance, -1)
+            return number + 1, proposed[jnp.argmax(free)], free.any()
 
-def _place_one(key: Key, taken: Array, min_distance: float, low: Array, high: Array) -> Array:
-    def propose(key: Key) -> tuple[Array, Array]:
-        """The first of several places that is free, and whether there was one."""
-        places = jax.random.uniform(key, (TRIES, 2), minval=low, maxval=high)
-        free = jnp.all(norm(places[:, None] - taken) >= min_distance, -1)
-        return places[jnp.argmax(free)], free.any()
+        start = (jnp.zeros((), jnp.int32), jnp.zeros(2), jnp.zeros((), bool))
+        found = jax.lax.while_loop(lambda attempt: ~attempt[2], propose, start)[1]
+        return places.at[len(before) + i].set(found)
 
-    if not len(taken):
-        return jax.random.uniform(key, (2,), minval=low, maxval=high)
-
-    def retry(loop: tuple[Key, Array, Array]) -> tuple[Key, Array, Array]:
-        key, _, _ = loop
-        key, key_propose = jax.random.split(key)
-        return key, *propose(key_propose)
-
-    start = retry((key, jnp.zeros(2), jnp.zeros((), bool)))
-    return jax.lax.while_loop(lambda loop: ~loop[2], retry, start)[1]
+    return jax.lax.fori_loop(0, num, place, jnp.concatenate([before, nowhere]))[len(before) :]
