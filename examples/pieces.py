@@ -12,13 +12,9 @@ import jax
 import jax.numpy as jnp
 
 import covey
-from covey.algorithms.base import Context, make_team
-from covey.algorithms.ppo import PpoConfig, make_ppo
 from covey.envs.batch import BatchedEnv
 from covey.envs.wrappers import AgentIds
 from covey.loops.rollout import Actor, episode_means, init_actor, unroll
-from covey.networks.models import MlpConfig
-from covey.networks.network import Model
 from covey.types import Array, Batch, Key, PyTree
 
 NUM_ENVS, NUM_STEPS, NUM_ITERATIONS = 32, 64, 30
@@ -30,11 +26,8 @@ def main() -> None:
     env = AgentIds(covey.make_env("lbf/8x8-2p-2f-coop", time_limit=50))
     batched = BatchedEnv(env=env, num_envs=NUM_ENVS)
 
-    # An algorithm is made for one group of agents; `make_team` joins them. Its functions are pure: you hold the state.
-    model = Model("mlp", MlpConfig(layers=(64, 64)))
-    context = Context(model=model, critic_model=model)
-    config = PpoConfig(lr=1e-3)
-    algorithm = make_team({group: make_ppo(config, env.spec, group, context) for group in env.spec.groups})
+    # An algorithm is made for a task's spec. Its functions are pure: you hold the state.
+    algorithm = covey.make_algorithm("ippo", env.spec, model=covey.make_model("mlp", layers=(64, 64)), lr=1e-3)
 
     @jax.jit
     def iterate(learner: PyTree, actor: Actor, key: Key, progress: Array) -> tuple[PyTree, Actor, dict[str, Any]]:

@@ -57,12 +57,175 @@ class Entry:
     random: str = ""
 
 
+def number_of(scenario: Any, landmark: Any) -> np.ndarray:
+    return np.array(scenario.world.landmarks.index(landmark))
+
+
+def goal_landmark(scenario: Any) -> dict[str, np.ndarray]:
+    return {"goal": number_of(scenario, scenario.world.agents[0].goal)}
+
+
+def speakers_goal(scenario: Any) -> dict[str, np.ndarray]:
+    return {"goal": number_of(scenario, scenario.world.agents[0].goal_b)}
+
+
+def known_goals(scenario: Any) -> dict[str, np.ndarray]:
+    return {"known_goal": np.array([number_of(scenario, agent.goal_b) for agent in scenario.world.agents])}
+
+
+def secret_and_key(scenario: Any) -> dict[str, np.ndarray]:
+    alice = scenario.world.agents[2]
+    return {"secret": alice.secret[0].numpy().astype(np.float32), "key": alice.key[0].numpy().astype(np.float32)}
+
+
+def eaten_food(scenario: Any) -> dict[str, np.ndarray]:
+    return {"eaten": np.array([bool(food.eaten[0]) for food in scenario.world.landmarks])}
+
+
+def hills_and_samples(scenario: Any) -> dict[str, np.ndarray]:
+    return {"hills": torch.cat(list(scenario.locs)).numpy(), "sampled": scenario.sampled[0].numpy()}
+
+
+def time_as_float(scenario: Any) -> dict[str, np.ndarray]:
+    return {"time": scenario.t[0].numpy()}
+
+
+def gone_targets(scenario: Any) -> dict[str, np.ndarray]:
+    return {"gone": scenario.all_time_covered_targets[0].numpy()}
+
+
+def reached_goal(scenario: Any) -> dict[str, np.ndarray]:
+    return {"reached": scenario.world.landmarks[0].eaten[0].numpy()}
+
+
+def wind_and_controllers(scenario: Any) -> dict[str, np.ndarray]:
+    agents = scenario.world.agents
+    factor = scenario.energy_shaping_factor
+    effort = [float(agent.energy_shaping[0]) / factor if factor else 0.0 for agent in agents]
+    values = {
+        "time": scenario.t[0].numpy(),
+        "wind": np.stack([agent.gravity[0].numpy() for agent in agents]),
+        "effort": np.array(effort, np.float32),
+    }
+    if scenario.use_controller:  # the integral, the last error, and the force, which counts only as effort
+        controllers = [agent.controller for agent in agents]
+        rows = [torch.cat([c.accum_errs[0], c.prev_err[0], torch.zeros(2)]).numpy() for c in controllers]
+        values["controller"] = np.stack(rows)
+    return values
+
+
 SCENARIOS = {
+    "balance": Entry(others=({"n_agents": 3, "package_mass": 1}, {"n_agents": 6, "random_package_pos_on_line": False})),
+    "wheel": Entry(
+        others=({"n_agents": 2, "line_length": 2, "line_mass": 5}, {"n_agents": 6, "desired_velocity": 0.5})
+    ),
+    "ball_trajectory": Entry(
+        others=(
+            {"joints": False, "pos_shaping_factor": 1, "dist_shaping_factor": 2},
+            {"pos_shaping_factor": 3, "speed_shaping_factor": 0.5, "dist_shaping_factor": 1},
+        )
+    ),
+    "ball_passage": Entry(
+        others=({"n_passages": 4, "fixed_passage": True}, {"n_passages": 3, "random_start_angle": False})
+    ),
+    "buzz_wire": Entry(
+        others=(
+            {"random_start_angle": False, "collision_reward": -1, "pos_shaping_factor": 5},
+            {"max_speed_1": 0.05},
+        )
+    ),
     "navigation": Entry(
         others=(
             {"n_agents": 4, "shared_rew": True, "observe_all_goals": True, "agent_radius": 0.15, "lidar_range": 0.5},
             {"n_agents": 4, "collisions": False, "agents_with_same_goal": 2, "split_goals": True},
         )
+    ),
+    "passage": Entry(others=({"n_passages": 4, "shared_reward": False}, {"n_passages": 10})),
+    "reverse_transport": Entry(
+        others=(
+            {"n_agents": 2, "package_width": 0.4, "package_length": 0.8, "package_mass": 5},
+            {"n_agents": 3, "package_width": 0.5, "package_length": 0.3, "package_mass": 1},
+        )
+    ),
+    "transport": Entry(
+        others=(
+            {"n_agents": 2, "package_width": 0.2, "package_length": 0.5, "package_mass": 2},
+            {"n_agents": 6, "n_packages": 3, "package_mass": 1},
+        )
+    ),
+    "simple_spread": Entry(others=({"n_agents": 5}, {"n_agents": 2, "obs_agents": False})),
+    "simple_tag": Entry(
+        others=(
+            {"num_good_agents": 2, "shape_agent_rew": True, "shape_adversary_rew": True, "agents_share_rew": True},
+            {
+                "num_good_agents": 3,
+                "num_adversaries": 2,
+                "num_landmarks": 3,
+                "adversaries_share_rew": False,
+                "observe_same_team": False,
+                "observe_pos": False,
+                "observe_vel": False,
+                "bound": 0.6,
+            },
+        )
+    ),
+    "simple_adversary": Entry(others=({"n_agents": 5, "n_adversaries": 2}, {"n_agents": 2}), drawn=goal_landmark),
+    "simple_push": Entry(others=({}, {}), drawn=goal_landmark),
+    "simple_reference": Entry(others=({}, {}), drawn=known_goals),
+    "simple_speaker_listener": Entry(others=({}, {}), drawn=speakers_goal),
+    "simple_crypto": Entry(others=({"dim_c": 1}, {"dim_c": 7}), drawn=secret_and_key),
+    "simple_world_comm": Entry(
+        others=(
+            {"num_good_agents": 3, "num_adversaries": 3, "num_landmarks": 2, "num_food": 1, "num_forests": 1},
+            {"num_good_agents": 1, "num_adversaries": 2, "num_landmarks": 0, "num_food": 3, "num_forests": 3},
+        )
+    ),
+    "dispersion": Entry(
+        others=(
+            {"n_agents": 3, "n_food": 6, "share_reward": False, "food_radius": 0.1, "penalise_by_time": True},
+            {"n_agents": 5, "food_radius": 0.2, "penalise_by_time": True, "pos_range": 0.5},
+        ),
+        drawn=eaten_food,
+    ),
+    "sampling": Entry(
+        others=(
+            {"n_agents": 5, "shared_rew": True, "n_gaussians": 2, "lidar_range": 0.5, "agent_radius": 0.1},
+            {"n_gaussians": 5, "cov": 0.2, "norm": False, "xdim": 0.5, "ydim": 0.75, "grid_spacing": 0.125},
+        ),
+        drawn=hills_and_samples,
+    ),
+    "flocking": Entry(
+        others=(
+            {"n_agents": 2, "n_obstacles": 3, "collision_reward": -1, "n_lidar_rays": 7},
+            {"n_agents": 6, "n_obstacles": 8, "min_dist_between_entities": 0.2, "dist_shaping_factor": 3},
+        ),
+        drawn=time_as_float,
+    ),
+    "discovery": Entry(
+        others=(
+            {"shared_reward": False, "use_agent_lidar": True, "agent_collision_penalty": -1, "time_penalty": -0.01},
+            {"n_agents": 4, "targets_respawn": False, "agents_per_target": 1, "covering_rew_coeff": 2.5},
+        ),
+        drawn=gone_targets,
+        random=r"target_\d+",
+    ),
+    "dropout": Entry(
+        others=({"n_agents": 2, "start_same_point": True}, {"n_agents": 6, "energy_coeff": 0.5}), drawn=reached_goal
+    ),
+    "wind_flocking": Entry(
+        others=(
+            {"wind": 2, "energy_shaping_factor": 0.3, "rot_shaping_factor": 1, "pos_shaping_factor": 2},
+            {
+                "wind": 1,
+                "cover_angle_tolerance": 0.5,
+                "energy_shaping_factor": 1,
+                "observe_pos": True,
+                "observe_rel_vel": False,
+                "use_controller": False,
+                "f_range": 5,
+            },
+        ),
+        drawn=wind_and_controllers,
     ),
 }
 
@@ -147,7 +310,9 @@ def play(
     first = transitions[0]
     run = {key: value for key, value in first.items() if key.startswith(("before/", "drawn/"))}
     for key in ("pos", "rot"):
-        run[f"after/{key}"] = np.stack([t[f"after/{key}"] for t in transitions[FREE_EVERY - 1 : FREE_STEPS : FREE_EVERY]])
+        run[f"after/{key}"] = np.stack(
+            [t[f"after/{key}"] for t in transitions[FREE_EVERY - 1 : FREE_STEPS : FREE_EVERY]]
+        )
     for key in (key for key in first if key.startswith("action/")):
         run[key] = np.stack([t[key] for t in transitions[:FREE_STEPS]])
     return transitions, run
@@ -167,7 +332,9 @@ def snapshot(env: Any) -> dict[str, np.ndarray]:
     }
     values["rot"], values["ang_vel"] = values["rot"][:, 0], values["ang_vel"][:, 0]
     kept = [joint.fixed_rotation for joint in world.joints]
-    values["joint_rotation"] = np.array([float(x[0]) if torch.is_tensor(x) else float(x or 0) for x in kept], np.float32)
+    values["joint_rotation"] = np.array(
+        [float(x[0]) if torch.is_tensor(x) else float(x or 0) for x in kept], np.float32
+    )
     return values
 
 

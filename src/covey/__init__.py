@@ -9,9 +9,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from covey.algorithms.base import make_algorithm
     from covey.envs.base import TaskConfig, make_env
     from covey.experiment.experiment import Experiment
     from covey.experiment.policy import load
+    from covey.networks.network import make_model
     from covey.registry import register_algorithm, register_model, register_task
 
     __version__: str
@@ -20,7 +22,9 @@ _HOMES = {
     "Experiment": "covey.experiment.experiment",
     "TaskConfig": "covey.envs.base",
     "load": "covey.experiment.policy",
+    "make_algorithm": "covey.algorithms.base",
     "make_env": "covey.envs.base",
+    "make_model": "covey.networks.network",
     "register_algorithm": "covey.registry",
     "register_model": "covey.registry",
     "register_task": "covey.registry",
@@ -31,7 +35,9 @@ __all__ = [
     "TaskConfig",
     "__version__",
     "load",
+    "make_algorithm",
     "make_env",
+    "make_model",
     "register_algorithm",
     "register_model",
     "register_task",

@@ -12,8 +12,9 @@ from typing import Any
 
 import jax
 
+from covey import registry
 from covey.errors import UsageError
-from covey.networks.network import Model
+from covey.networks.network import Model, make_model
 from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep, Transition
 
 LossHook = Callable[[str, PyTree, PyTree], tuple[Array, dict[str, Array]]]
@@ -45,6 +46,23 @@ class Context:
 
 
 MakeAlgorithm = Callable[[Any, EnvSpec, str, Context], Algorithm]
+
+
+def make_algorithm(
+    name: str, spec: EnvSpec, *, model: Model | None = None, critic_model: Model | None = None, **fields: Any
+) -> Algorithm:
+    """The registered algorithm `name` for a task, e.g. `make_algorithm("mappo", env.spec, lr=3e-4)`.
+
+    `model` is by `make_model`, an MLP by default; the critic's is the same unless given.
+    """
+    model = model or make_model("mlp")
+    config = registry.build_config(registry.algorithms[name].defaults(), fields, "algorithm")
+    return make_algorithm_from_config(name, config, spec, Context(model=model, critic_model=critic_model or model))
+
+
+def make_algorithm_from_config(name: str, config: Any, spec: EnvSpec, context: Context) -> Algorithm:
+    make: MakeAlgorithm = registry.algorithms[name].make_function()
+    return make_team({group: make(config, spec, group, context) for group in spec.groups}, context.hooks)
 
 
 def make_team(parts: Mapping[str, Algorithm], hooks: Hooks = Hooks()) -> Algorithm:

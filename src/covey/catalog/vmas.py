@@ -3,7 +3,29 @@
 from covey.registry import register_task
 
 _SCENARIOS = {  # the file's name: (the scenario's class, what it is about)
+    "balance": ("Balance", "a package on a line to a goal, lifted from below and not dropped"),
+    "ball_passage": ("BallPassage", "a ball through a gap in a wall to a goal"),
+    "ball_trajectory": ("BallTrajectory", "a ball between two agents, at a given speed along a circle"),
+    "buzz_wire": ("BuzzWire", "a ball on rods along a corridor without touching its walls"),
+    "wheel": ("Wheel", "turn a heavy line at a given speed"),
     "navigation": ("Navigation", "each agent to its own goal, seeing the others by lidar"),
+    "passage": ("Passage", "five agents through gaps in a wall, each to its place on the other side"),
+    "reverse_transport": ("ReverseTransport", "push a heavy frame to a goal from within"),
+    "transport": ("Transport", "push heavy packages to a goal together"),
+    "simple_adversary": ("SimpleAdversary", "cover the goal without showing adversaries which landmark it is"),
+    "simple_crypto": ("SimpleCrypto", "Alice sends Bob a secret by a shared key while Eve listens"),
+    "simple_push": ("SimplePush", "an agent to its goal, from which an adversary keeps it away"),
+    "simple_reference": ("SimpleReference", "two agents tell each other where to go"),
+    "simple_speaker_listener": ("SimpleSpeakerListener", "one agent tells the other where to go"),
+    "simple_spread": ("SimpleSpread", "cover all landmarks without collisions"),
+    "simple_tag": ("SimpleTag", "slower adversaries catch faster agents between obstacles"),
+    "simple_world_comm": ("SimpleWorldComm", "adversaries with a leader hunt agents that look for food"),
+    "discovery": ("Discovery", "find targets by lidar and cover each with several agents"),
+    "dispersion": ("Dispersion", "spread from one point to eat all food"),
+    "dropout": ("Dropout", "one agent to the goal while the others save energy"),
+    "flocking": ("Flocking", "stay together around a moving target, among obstacles"),
+    "sampling": ("Sampling", "collect the most of a field, each cell once"),
+    "wind_flocking": ("WindFlocking", "two agents in formation against the wind"),
 }
 for _name, (_class, _description) in _SCENARIOS.items():
     register_task(

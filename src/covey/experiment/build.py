@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 from jax.stages import Wrapped
 
 from covey import registry
-from covey.algorithms.base import Context, Hooks, make_team
+from covey.algorithms.base import Context, Hooks, make_algorithm_from_config
 from covey.envs.base import Env, make_env_from_config
 from covey.envs.batch import episode_values
 from covey.envs.wrappers import AgentIds
@@ -85,19 +85,16 @@ def build_env(config: Config) -> Env:
 
 
 def build_algorithm(config: Config, env: Env, *, device_axis: str | None = None) -> Algorithm:
-    hooks = build_hooks(config.hooks)
     context = Context(
         model=Model(config.model.registered, config.model.config),
         critic_model=Model(config.critic_model.registered, config.critic_model.config),
-        hooks=hooks,
+        hooks=build_hooks(config.hooks),
         device_axis=device_axis,
     )
-    make = registry.algorithms[config.algorithm.registered].make_function()
     try:
-        parts = {group: make(config.algorithm.config, env.spec, group, context) for group in env.spec.groups}
+        return make_algorithm_from_config(config.algorithm.registered, config.algorithm.config, env.spec, context)
     except ValueError as error:
         raise UsageError(f"algorithm '{config.algorithm.name}' on task '{config.task.name}': {error}") from error
-    return make_team(parts, hooks)
 
 
 def build_hooks(hooks: HooksConfig) -> Hooks:

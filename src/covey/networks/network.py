@@ -30,6 +30,11 @@ class Model:
     config: Any
 
 
+def make_model(name: str, **fields: Any) -> Model:
+    """The registered model `name`, e.g. `make_model("mlp", layers=(256, 256), activation="tanh")`."""
+    return Model(name, registry.build_config(registry.models[name].defaults(), fields, "model"))
+
+
 class ModelWithHead(nnx.Module):
     def __init__(self, model: Any, num_outputs: int, gain: float, initialiser: Initialiser, rngs: nnx.Rngs):
         self.model = model  # an nnx module with `num_features`, and with `initial_carry` where it has memory

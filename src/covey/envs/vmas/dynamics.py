@@ -94,6 +94,56 @@ class Static(Dynamics):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class VelocityControl(Dynamics):
+    """The action is a velocity, which a PID controller pursues: F = mass·gain·(e + ∫e dt / T_i + T_d·de/dt).
+
+    e is what the velocity lacks. The integral stops growing where it would ask for half of `max_force`. A command
+    slower than `stop_below` makes the controller forget. Remembered are the integral, the last e, and the force.
+    """
+
+    gain: float
+    integral_time: float
+    derivative_time: float
+    max_force: float
+    stop_below: float = 0.0
+    action_size: ClassVar[int] = 2
+    memory_size: ClassVar[int] = 6
+
+    def forces(self, u: Array, bodies: Bodies, memory: Array, dt: float) -> Forces:
+        stops = jnp.sum(jnp.square(u[:, :2]), -1, keepdims=True) < self.stop_below**2
+        memory = jnp.where(stops, 0.0, memory)
+        most = 0.5 * self.max_force * self.integral_time / (dt * self.gain)
+        error = u[:, :2] - bodies.velocity
+        integral = jnp.clip(memory[:, :2] + dt * error, -most, most)
+        rate = (error - memory[:, 2:4]) / dt
+        wanted = error + integral / self.integral_time + self.derivative_time * rate
+        force = bodies.mass[:, None] * self.gain * wanted
+        return force, jnp.zeros_like(bodies.rotation), jnp.concatenate([integral, error, force], -1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Delayed(Dynamics):
+    """Actions go to `dynamics` some `steps` late, zeros first. Remembered are the queue and what those remember."""
+
+    dynamics: Dynamics
+    steps: int
+
+    @property
+    def action_size(self) -> int:
+        return self.dynamics.action_size
+
+    @property
+    def memory_size(self) -> int:
+        return self.steps * self.action_size + self.dynamics.memory_size
+
+    def forces(self, u: Array, bodies: Bodies, memory: Array, dt: float) -> Forces:
+        size, rest = self.action_size, self.steps * self.action_size
+        queue = jnp.concatenate([memory[:, :rest], u[:, :size]], -1)
+        force, torque, inner = self.dynamics.forces(queue[:, :size], bodies, memory[:, rest:], dt)
+        return force, torque, jnp.concatenate([queue[:, size:], inner], -1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class DifferentialDrive(Dynamics):
     """The action is a speed along the heading and an angular velocity."""
 

@@ -92,8 +92,9 @@ def nearest_of_boxes(
 ) -> tuple[Array, Array]:
     """On the box and on the `other`, which is given by the same four."""
     sides, other_sides = box_sides(centre, angle, length, width), box_sides(*other)
-    on_other, on_box = nearest_of_box_and_segment(*(x[None] for x in other), sides)
-    on_box_2, on_other_2 = nearest_of_box_and_segment(*(x[None] for x in (centre, angle, length, width)), other_sides)
+    box = (centre, angle, length, width)
+    on_other, on_box = nearest_of_box_and_segment(*(jnp.stack([x] * 4) for x in other), sides)
+    on_box_2, on_other_2 = nearest_of_box_and_segment(*(jnp.stack([x] * 4) for x in box), other_sides)
     return _nearest_pair(jnp.concatenate([on_box, on_box_2]), jnp.concatenate([on_other, on_other_2]))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +12,33 @@ from covey.envs.vmas.geometry import cross, dot, norm, rotate, unit
 from covey.envs.vmas.shapes import Box, Line, Sphere
 from covey.envs.vmas.world import World, WorldState
 from covey.types import Array
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Lidar:
+    """Called with a state, the distances `[N, num_rays]` of N `seers` to the nearest of `targets`.
+
+    Rays turn with the agent; what is farther than `max_range` counts as being there. No agent sees itself. The fields
+    are for the renderer, which finds lidars among a scenario's attributes.
+    """
+
+    world: World
+    seers: np.ndarray  # rows of the world's arrays
+    targets: np.ndarray
+    angles: np.ndarray  # [num_rays], from the agent's heading
+    max_range: float
+
+    def __call__(self, state: WorldState) -> Array:
+        origin = state.position[self.seers][:, None, None]  # [N, rays, targets, 2]
+        direction = (state.rotation[self.seers][:, None] + self.angles)[..., None]
+        nearest = jnp.full((len(self.seers), len(self.angles)), self.max_range)
+        for shape, cast in ((Sphere, _cast_to_spheres), (Box, _cast_to_boxes), (Line, _cast_to_lines)):
+            rows = self.targets[[isinstance(self.world.entities[i].shape, shape) for i in self.targets]]
+            if len(rows):
+                seen = cast(self.world, state, rows, origin, direction, self.max_range)
+                seen = jnp.where((self.seers[:, None] == rows)[:, None], self.max_range, seen)
+                nearest = jnp.minimum(nearest, seen.min(-1))
+        return nearest
 
 
 def make_lidar(
@@ -22,32 +50,16 @@ def make_lidar(
     max_range: float,
     angle_start: float = 0.0,
     angle_end: float = 2 * np.pi,
-) -> Callable[[WorldState], Array]:
-    """`measure(state) -> [N, num_rays]`, distances of the N `seers` to the nearest of `targets`, at most `max_range`.
-
-    Rays turn with the agent. Both are rows of the world's arrays; no agent sees itself.
-    """
+) -> Lidar:
+    """A lidar with evenly spread rays; `seers` and `targets` are rows of the world's arrays."""
     full_circle = (angle_start - angle_end) % (2 * np.pi) < 1e-5
-    angles = np.linspace(angle_start, angle_end, num_rays, endpoint=not full_circle, dtype=np.float32)
-    seers, targets = np.asarray(seers, int), np.asarray(targets, int)
-    by_shape = {
-        shape: rows
-        for shape in (Sphere, Box, Line)
-        if len(rows := targets[[isinstance(world.entities[i].shape, shape) for i in targets]])
-    }
-    casts = {Sphere: _cast_to_spheres, Box: _cast_to_boxes, Line: _cast_to_lines}
-
-    def measure(state: WorldState) -> Array:
-        origin = state.position[seers][:, None, None]  # [N, rays, targets, 2]
-        direction = (state.rotation[seers][:, None] + angles)[..., None]
-        nearest = jnp.full((len(seers), num_rays), max_range)
-        for shape, rows in by_shape.items():
-            seen = casts[shape](world, state, rows, origin, direction, max_range)
-            seen = jnp.where((seers[:, None] == rows)[:, None], max_range, seen)
-            nearest = jnp.minimum(nearest, seen.min(-1))
-        return nearest
-
-    return measure
+    return Lidar(
+        world=world,
+        seers=np.asarray(seers, int),
+        targets=np.asarray(targets, int),
+        angles=np.linspace(angle_start, angle_end, num_rays, endpoint=not full_circle, dtype=np.float32),
+        max_range=max_range,
+    )
 
 
 def _numbers(world: World, rows: np.ndarray, name: str) -> np.ndarray:

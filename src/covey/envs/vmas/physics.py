@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -354,39 +354,50 @@ def _joint_torques(world: World, state: WorldState) -> Array:
 
 def distance(world: World, state: WorldState, a: int, b: int) -> Array:
     """Between the outlines of two entities: negative where they overlap (−1 for a sphere and a box)."""
-    shape_a, shape_b = world.entities[a].shape, world.entities[b].shape
-    if ORDER[type(shape_a)] > ORDER[type(shape_b)]:
-        return distance(world, state, b, a)
-    position, rotation = state.position, state.rotation
+    return distances(world, state, [a], [b])[0, 0]
 
-    def segment(index: int, shape: Line) -> Segment:
-        return Segment(
-            centre=position[index], direction=unit(rotation[index]), half_length=jnp.float32(shape.length / 2)
-        )
 
-    def box(index: int, shape: Box) -> tuple[Array, Array, Array, Array]:
-        return position[index], rotation[index], jnp.float32(shape.length), jnp.float32(shape.width)
+def distances(world: World, state: WorldState, a: Sequence[int] | np.ndarray, b: Sequence[int] | np.ndarray) -> Array:
+    """`[N, M]`, from each of the N entities `a` to each of the M entities `b`. All of `a` are of one kind of shape."""
+    shape_a, shape_b = ({type(world.entities[i].shape) for i in rows} for rows in (a, b))
+    if len(shape_a) != 1 or len(shape_b) != 1:
+        raise ValueError(f"distances are between two kinds of shapes at a time, not {shape_a} and {shape_b}")
+    kind = (*shape_a, *shape_b)
+    if ORDER[kind[0]] > ORDER[kind[1]]:
+        return distances(world, state, b, a).T
+    rows_a, rows_b = (grid.ravel() for grid in np.meshgrid(a, b, indexing="ij"))
+    centre_a, centre_b = state.position[rows_a], state.position[rows_b]
 
-    match shape_a, shape_b:
-        case Sphere(), Sphere():
-            return norm(position[a] - position[b]) - shape_a.radius - shape_b.radius
-        case Line(), Sphere():
-            near = geometry.nearest_on_segment(segment(a, shape_a), position[b])
-            return norm(near - position[b]) - LINE_MARGIN - shape_b.radius
-        case Box(), Sphere():
-            near = geometry.nearest_on_box(*box(a, shape_a), position[b])
-            gap = norm(near - position[b]) - LINE_MARGIN - shape_b.radius
-            within = norm(position[b] - position[a]) < norm(position[a] - near)
-            return jnp.where(within | (gap < 0), -1.0, gap)
-        case Line(), Line():
-            on_a, on_b = geometry.nearest_of_segments(segment(a, shape_a), segment(b, shape_b))
-        case Box(), Line():
-            on_a, on_b = geometry.nearest_of_box_and_segment(*box(a, shape_a), segment(b, shape_b))
-        case Box(), Box():
-            on_a, on_b = geometry.nearest_of_boxes(*box(a, shape_a), box(b, shape_b))
-        case _:
-            raise AssertionError
-    return norm(on_a - on_b) - LINE_MARGIN
+    def number(rows: np.ndarray, name: str) -> np.ndarray:
+        return np.array([getattr(world.entities[i].shape, name) for i in rows], np.float32)
+
+    def segment(rows: np.ndarray) -> Segment:
+        half_length = jnp.asarray(number(rows, "length") / 2)
+        return Segment(centre=state.position[rows], direction=unit(state.rotation[rows]), half_length=half_length)
+
+    def box(rows: np.ndarray) -> tuple[Array, Array, Array, Array]:
+        length, width = jnp.asarray(number(rows, "length")), jnp.asarray(number(rows, "width"))
+        return state.position[rows], state.rotation[rows], length, width
+
+    if kind == (Sphere, Sphere):
+        gap = norm(centre_a - centre_b) - number(rows_a, "radius") - number(rows_b, "radius")
+    elif kind == (Line, Sphere):
+        near = geometry.nearest_on_segment(segment(rows_a), centre_b)
+        gap = norm(near - centre_b) - LINE_MARGIN - number(rows_b, "radius")
+    elif kind == (Box, Sphere):
+        near = geometry.nearest_on_box(*box(rows_a), centre_b)
+        gap = norm(near - centre_b) - LINE_MARGIN - number(rows_b, "radius")
+        within = norm(centre_b - centre_a) < norm(centre_a - near)
+        gap = jnp.where(within | (gap < 0), -1.0, gap)
+    else:
+        if kind == (Line, Line):
+            on_a, on_b = geometry.nearest_of_segments(segment(rows_a), segment(rows_b))
+        elif kind == (Box, Line):
+            on_a, on_b = geometry.nearest_of_box_and_segment(*box(rows_a), segment(rows_b))
+        else:
+            on_a, on_b = geometry.nearest_of_boxes(*box(rows_a), box(rows_b))
+        gap = norm(on_a - on_b) - LINE_MARGIN
+    return gap.reshape(len(a), len(b))
 
 
 def distance_to_point(world: World, state: WorldState, index: int, point: Array) -> Array:

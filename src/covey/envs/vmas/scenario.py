@@ -25,7 +25,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -33,8 +33,11 @@ import numpy as np
 
 from covey.envs.base import Actions, TaskConfig, first_step, next_step
 from covey.envs.vmas import physics
-from covey.envs.vmas.world import Agent, World, WorldState
+from covey.envs.vmas.world import Agent, Colour, World, WorldState
 from covey.types import Array, Continuous, Discrete, EnvSpec, GroupSpec, Key, MetricSpec, PyTree, TimeStep, pytree
+
+if TYPE_CHECKING:
+    from covey.envs.vmas.render import Decoration
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -108,6 +111,14 @@ class Scenario:
     def post_step(self, state: ScenarioState, key: Key) -> ScenarioState:
         return state
 
+    def colours(self, state: ScenarioState) -> Mapping[str, Colour | None]:
+        """For pictures: by name, entities of another colour than their own in this state, or invisible (None)."""
+        return {}
+
+    def decorations(self, state: ScenarioState) -> Sequence[Decoration]:
+        """For pictures: what is drawn besides entities, and under them."""
+        return ()
+
 
 class VmasEnv:
     """A scenario as an `Env`: agents in groups by their names' prefix, `agents` where there is only one."""
@@ -161,9 +172,9 @@ class VmasEnv:
         return state, timestep
 
     def render(self, states: Sequence[PyTree]) -> list[np.ndarray]:
-        from covey.envs.vmas.render import draw
+        from covey.envs.vmas.render import draw_episode
 
-        return [draw(self.scenario, state) for state in states]
+        return draw_episode(self.scenario, states)
 
     def _agent(self, member: int) -> Agent:
         return self.world.agents[self._acting[member]]
@@ -192,7 +203,8 @@ class VmasEnv:
             agent = self._agent(members[0])
             rows = np.array([self._acting[i] for i in members])
             physical, message = self._read(agent, action[name])
-            multiplier = np.array([self.world.agents[i].per_action(agent.u_multiplier) for i in rows], np.float32)
+            of_group = [self.world.agents[i] for i in rows]
+            multiplier = np.array([each.per_action(each.u_multiplier) for each in of_group], np.float32)
             physical = physical * multiplier
             physical = jnp.pad(physical, ((0, 0), (0, width - physical.shape[1])))
             u = physical if len(rows) == self.world.num_agents else u.at[rows].set(physical)

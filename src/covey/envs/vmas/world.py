@@ -180,8 +180,9 @@ class World:
     gravity: Pair = (0.0, 0.0)
 
     def __post_init__(self) -> None:
-        rods = tuple(joint.rod() for joint in self.joints if joint.dist > 0)
-        object.__setattr__(self, "landmarks", self.landmarks + rods)
+        known = {landmark.name for landmark in self.landmarks}  # a copy of a world has its rods already
+        rods = [joint.rod() for joint in self.joints if joint.dist > 0 and joint.rod_name not in known]
+        object.__setattr__(self, "landmarks", (*self.landmarks, *rods))
         names = [entity.name for entity in self.entities]
         if len(set(names)) < len(names):
             raise ValueError(f"two entities have the same name: {names}")

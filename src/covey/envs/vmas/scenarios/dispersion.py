@@ -1,0 +1,99 @@
+"""Dispersion: agents that start at one point spread out to eat pieces of food."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from covey.envs.vmas.geometry import norm
+from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig, VmasEnv
+from covey.envs.vmas.shapes import Sphere
+from covey.envs.vmas.world import GREEN, Agent, Landmark, World, WorldState, numbered
+from covey.types import Array, Key, MetricSpec
+
+AGENT_RADIUS = 0.035
+TIME_PENALTY = -0.01
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DispersionConfig(VmasConfig):
+    n_agents: int = 4
+    n_food: int = 4
+    share_reward: bool = True  # everyone gets 1 for each piece; else those who are at it divide it
+    food_radius: float = 0.02
+    penalise_by_time: bool = False  # whoever would get nothing in a step gets a small penalty
+    pos_range: float = 1.0  # half of the side of the square that holds all
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.n_agents < 1 or self.n_food < 1:
+            raise ValueError("n_agents and n_food must be at least 1")
+        if self.food_radius <= 0 or self.pos_range <= 0:
+            raise ValueError("food_radius and pos_range must be positive")
+
+
+class Dispersion(Scenario):
+    """Reward: 1 for each piece of food that is eaten, to all, or divided among the agents at it."""
+
+    metric_specs: ClassVar = {"eaten": MetricSpec(unit="share of food")}
+    config: DispersionConfig
+
+    def make_world(self) -> World:
+        c = self.config
+        return World(
+            landmarks=tuple(
+                Landmark(name=name, shape=Sphere(radius=c.food_radius), collide=False, colour=GREEN)
+                for name in numbered("food", c.n_food)
+            ),
+            agents=tuple(
+                Agent(name=name, shape=Sphere(radius=AGENT_RADIUS), collide=False)
+                for name in numbered("agent", c.n_agents)
+            ),
+            x_semidim=c.pos_range,
+            y_semidim=c.pos_range,
+        )
+
+    def __init__(self, config: DispersionConfig):
+        super().__init__(config)
+        self.agents, self.food = self.world.indices(r"agent_\d+"), self.world.indices(r"food_\d+")
+
+    def reset(self, key: Key) -> ScenarioState:
+        c = self.config
+        places = jax.random.uniform(key, (c.n_food, 2), minval=-c.pos_range, maxval=c.pos_range)
+        world = self.world.start(dict(zip(numbered("food", c.n_food), places, strict=True)))
+        return self.begin(world, eaten=jnp.zeros(c.n_food, bool))
+
+    def to_food(self, world: WorldState) -> Array:
+        """From each agent to each piece of food, `[A, F, 2]`."""
+        return world.position[self.food] - world.position[self.agents][:, None]
+
+    def reward(self, state: ScenarioState, key: Key) -> tuple[Array, ScenarioState]:
+        c = self.config
+        eaten = state.memory["eaten"]
+        at_food = norm(self.to_food(state.world)) < AGENT_RADIUS + c.food_radius
+        eaters = at_food.sum(0)
+        share = (eaters > 0) if c.share_reward else at_food / jnp.maximum(eaters, 1)
+        rewards = jnp.broadcast_to(jnp.sum(share * ~eaten, -1), (c.n_agents,)).astype(jnp.float32)
+        if c.penalise_by_time:
+            rewards = jnp.where(rewards == 0, TIME_PENALTY, rewards)
+        return rewards, state.remember(eaten=eaten | (eaters > 0))
+
+    def observation(self, state: ScenarioState, key: Key) -> Array:
+        position, velocity = state.world.position[self.agents], state.world.velocity[self.agents]
+        way = self.to_food(state.world)
+        eaten = jnp.broadcast_to(state.memory["eaten"][:, None], (*way.shape[:2], 1))
+        food = jnp.concatenate([way, eaten], -1).reshape(len(self.agents), -1)
+        return jnp.concatenate([position, velocity, food], -1)
+
+    def done(self, state: ScenarioState) -> Array:
+        return jnp.all(state.memory["eaten"])
+
+    def metrics(self, state: ScenarioState) -> dict[str, Array]:
+        return {"eaten": jnp.mean(state.memory["eaten"])}
+
+
+def make(config: DispersionConfig) -> VmasEnv:
+    return VmasEnv(Dispersion(config))

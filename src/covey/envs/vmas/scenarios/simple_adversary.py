@@ -1,0 +1,100 @@
+"""Adversary: agents know which landmark is the goal and cover it, without showing it to adversaries, who do not."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from covey.envs.vmas.geometry import norm
+from covey.envs.vmas.particles import offsets, offsets_to_others, scatter
+from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig, VmasEnv
+from covey.envs.vmas.shapes import Sphere
+from covey.envs.vmas.world import BLACK, BLUE, RED, Agent, Landmark, World
+from covey.types import Array, Key, MetricSpec
+
+BODY = Sphere(radius=0.15)
+LANDMARK = Sphere(radius=0.08)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SimpleAdversaryConfig(VmasConfig):
+    n_agents: int = 3  # adversaries included; landmarks are one fewer
+    n_adversaries: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.n_adversaries < self.n_agents:
+            raise ValueError(f"n_adversaries must be at least 1 and less than n_agents={self.n_agents}")
+
+
+class SimpleAdversary(Scenario):
+    """Reward: an adversary loses its distance to the goal. Each agent gets all adversaries' distances and loses that of
+    the nearest agent."""
+
+    metric_specs: ClassVar = {
+        "goal_covered": MetricSpec(unit="by an agent, 0 or 1"),
+        "goal_found": MetricSpec(unit="by an adversary, 0 or 1", higher_is_better=False),
+    }
+    config: SimpleAdversaryConfig
+
+    def make_world(self) -> World:
+        c = self.config
+        return World(
+            landmarks=tuple(
+                Landmark(name=f"landmark {i}", shape=LANDMARK, collide=False, colour=BLACK)
+                for i in range(c.n_agents - 1)
+            ),
+            agents=(
+                *(Agent(name=f"adversary_{i}", shape=BODY, collide=False, colour=RED) for i in range(c.n_adversaries)),
+                *(
+                    Agent(name=f"agent_{i}", shape=BODY, collide=False, colour=BLUE)
+                    for i in range(c.n_agents - c.n_adversaries)
+                ),
+            ),
+        )
+
+    def __init__(self, config: SimpleAdversaryConfig):
+        super().__init__(config)
+        self.agents, self.landmarks = self.world.agent_indices, self.world.indices(r"landmark \d+")
+
+    def reset(self, key: Key) -> ScenarioState:
+        """The number of the landmark that is the `goal` is drawn too."""
+        key_goal, key_place = jax.random.split(key)
+        goal = jax.random.randint(key_goal, (), 0, len(self.landmarks))
+        return self.begin(scatter(self.world, key_place), goal=goal)
+
+    def goal(self, state: ScenarioState) -> Array:
+        return state.world.position[self.landmarks][state.memory["goal"]]
+
+    def to_goal(self, state: ScenarioState) -> tuple[Array, Array]:
+        """Distances of the adversaries and of the agents."""
+        distance = norm(state.world.position[self.agents] - self.goal(state))
+        return distance[: self.config.n_adversaries], distance[self.config.n_adversaries :]
+
+    def reward(self, state: ScenarioState, key: Key) -> tuple[Array, ScenarioState]:
+        adversaries, good = self.to_goal(state)
+        for_good = jnp.broadcast_to(adversaries.sum() - good.min(), good.shape)
+        return jnp.concatenate([-adversaries, for_good]), state
+
+    def observation(self, state: ScenarioState, key: Key) -> list[Array]:
+        position = state.world.position[self.agents]
+        everything = jnp.concatenate(
+            [offsets(position, state.world.position[self.landmarks]), offsets_to_others(position)], -1
+        )
+        split = self.config.n_adversaries
+        with_goal = jnp.concatenate([self.goal(state) - position, everything], -1)
+        return [*everything[:split], *with_goal[split:]]
+
+    def metrics(self, state: ScenarioState) -> dict[str, Array]:
+        adversaries, good = self.to_goal(state)
+        return {
+            "goal_covered": jnp.any(good < BODY.radius).astype(jnp.float32),
+            "goal_found": jnp.any(adversaries < BODY.radius).astype(jnp.float32),
+        }
+
+
+def make(config: SimpleAdversaryConfig) -> VmasEnv:
+    return VmasEnv(SimpleAdversary(config))

@@ -1,0 +1,154 @@
+"""Tag: slower adversaries hunt faster agents between obstacles, in a square that nobody can leave."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from covey.envs.vmas.particles import distances, offsets, offsets_to_others, others, scatter
+from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig, VmasEnv
+from covey.envs.vmas.shapes import Sphere
+from covey.envs.vmas.world import BLACK, GREEN, RED, Agent, Landmark, World, WorldState
+from covey.types import Array, Key, MetricSpec
+
+ADVERSARY = Sphere(radius=0.075)
+GOOD = Sphere(radius=0.05)
+OBSTACLE = Sphere(radius=0.2)
+REACH = ADVERSARY.radius + GOOD.radius  # an adversary that is nearer than this has caught the agent
+EDGE = 0.1  # obstacles start at least this far from the bounds
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SimpleTagConfig(VmasConfig):
+    num_good_agents: int = 1
+    num_adversaries: int = 3
+    num_landmarks: int = 2
+    shape_agent_rew: bool = False  # agents also get 0.1 times the distance to each adversary
+    shape_adversary_rew: bool = False  # adversaries also lose 0.1 times the distance to the nearest agent
+    agents_share_rew: bool = False  # each gets the sum of its team
+    adversaries_share_rew: bool = True
+    observe_same_team: bool = True
+    observe_pos: bool = True  # its own
+    observe_vel: bool = True
+    bound: float = 1.0
+    respawn_at_catch: bool = False  # who is caught starts again somewhere else
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_good_agents < 1 or self.num_adversaries < 1:
+            raise ValueError("num_good_agents and num_adversaries must be at least 1")
+        if self.num_landmarks < 0:
+            raise ValueError(f"num_landmarks must not be negative, it is {self.num_landmarks}")
+        if not EDGE <= self.bound < float("inf"):
+            raise ValueError(f"bound must be finite and at least {EDGE}, not {self.bound}")
+
+
+class SimpleTag(Scenario):
+    """Reward: an agent loses ten for each adversary that touches it, and an adversary gets ten for each touched."""
+
+    metric_specs: ClassVar = {"catches": MetricSpec(reduction="sum", unit="steps in contact, over all pairs")}
+    config: SimpleTagConfig
+
+    def make_world(self) -> World:
+        c = self.config
+        return World(
+            landmarks=tuple(
+                Landmark(name=f"landmark {i}", shape=OBSTACLE, colour=BLACK) for i in range(c.num_landmarks)
+            ),
+            agents=(
+                *(
+                    Agent(name=f"adversary_{i}", shape=ADVERSARY, u_multiplier=3.0, max_speed=1.0, colour=RED)
+                    for i in range(c.num_adversaries)
+                ),
+                *(
+                    Agent(name=f"agent_{i}", shape=GOOD, u_multiplier=4.0, max_speed=1.3, colour=GREEN)
+                    for i in range(c.num_good_agents)
+                ),
+            ),
+            substeps=10,
+            x_semidim=c.bound,
+            y_semidim=c.bound,
+            collision_force=500.0,
+        )
+
+    def __init__(self, config: SimpleTagConfig):
+        super().__init__(config)
+        self.landmarks = self.world.indices(r"landmark \d+")
+        self.adversaries, self.good = self.world.indices(r"adversary_\d+"), self.world.indices(r"agent_\d+")
+
+    def reset(self, key: Key) -> ScenarioState:
+        reach = np.full((len(self.world.entities), 1), self.config.bound, np.float32)
+        reach[self.landmarks] -= EDGE
+        return self.begin(scatter(self.world, key, reach))
+
+    def begin(self, world: WorldState, **drawn: Array) -> ScenarioState:
+        return super().begin(world, catches=jnp.zeros(()))
+
+    def reward(self, state: ScenarioState, key: Key) -> tuple[Array, ScenarioState]:
+        c = self.config
+        distance = distances(state.world.position[self.adversaries], state.world.position[self.good])
+        caught = distance < REACH
+        for_adversaries, for_good = 10.0 * caught.sum(1), -10.0 * caught.sum(0)
+        if c.shape_adversary_rew:
+            for_adversaries = for_adversaries - 0.1 * distance.min(1)
+        if c.shape_agent_rew:
+            for_good = for_good + 0.1 * distance.sum(0)
+        if c.adversaries_share_rew:
+            for_adversaries = jnp.broadcast_to(for_adversaries.sum(), for_adversaries.shape)
+        if c.agents_share_rew:
+            for_good = jnp.broadcast_to(for_good.sum(), for_good.shape)
+        if c.respawn_at_catch:
+            state = self.respawn(state, key)
+        return jnp.concatenate([for_adversaries, for_good]), state.remember(catches=caught.sum().astype(jnp.float32))
+
+    def respawn(self, state: ScenarioState, key: Key) -> ScenarioState:
+        """Adversaries one after another, as the next may already stand where an agent has just come back."""
+        bound, good = self.config.bound, self.good
+        position, velocity = state.world.position, state.world.velocity
+        for adversary, key_place in zip(self.adversaries, jax.random.split(key, len(self.adversaries)), strict=True):
+            caught = distances(position[good], position[adversary][None]) < REACH
+            places = jax.random.uniform(key_place, (len(good), 2), minval=-bound, maxval=bound)
+            position = position.at[good].set(jnp.where(caught, places, position[good]))
+            velocity = velocity.at[good].set(jnp.where(caught, 0.0, velocity[good]))
+        return state.with_world(position=position, velocity=velocity)
+
+    def observation(self, state: ScenarioState, key: Key) -> list[Array]:
+        """Of the others, where they are, and how fast the good ones move."""
+        same_team = self.config.observe_same_team
+        position, velocity = state.world.position, state.world.velocity
+        good, adversaries = position[self.good], position[self.adversaries]
+        speeds = jnp.broadcast_to(velocity[self.good].reshape(-1), (len(adversaries), 2 * len(good)))
+        speeds_of_others = velocity[self.good][others(len(good))].reshape(len(good), -1)
+        seen_by_adversaries = [
+            *self.itself(state, self.adversaries),
+            *([offsets_to_others(adversaries)] if same_team else []),
+            offsets(adversaries, good),
+            speeds,
+        ]
+        seen_by_good = [
+            *self.itself(state, self.good),
+            offsets(good, adversaries),
+            *([offsets_to_others(good), speeds_of_others] if same_team else []),
+        ]
+        return [*jnp.concatenate(seen_by_adversaries, -1), *jnp.concatenate(seen_by_good, -1)]
+
+    def itself(self, state: ScenarioState, agents: np.ndarray) -> list[Array]:
+        """What the agents observe of themselves, and the obstacles."""
+        c = self.config
+        position = state.world.position[agents]
+        return [
+            *([state.world.velocity[agents]] if c.observe_vel else []),
+            *([position] if c.observe_pos else []),
+            offsets(position, state.world.position[self.landmarks]),
+        ]
+
+    def metrics(self, state: ScenarioState) -> dict[str, Array]:
+        return {"catches": state.memory["catches"]}
+
+
+def make(config: SimpleTagConfig) -> VmasEnv:
+    return VmasEnv(SimpleTag(config))
