@@ -114,6 +114,78 @@ def wind_and_controllers(scenario: Any) -> dict[str, np.ndarray]:
     return values
 
 
+def controllers(scenario: Any) -> dict[str, np.ndarray]:
+    """Commands that come late, the integral, the last error, and the force, which is not remembered there."""
+    names = ("use_velocity_controller", "use_controller", "use_vel_controller")
+    if not all(getattr(scenario, name, True) for name in names):
+        return {}
+    rows = []
+    for agent in scenario.world.agents:
+        late = [u[0] for u in getattr(agent, "input_queue", ())]
+        rows.append(torch.cat([*late, agent.controller.accum_errs[0], agent.controller.prev_err[0], torch.zeros(2)]))
+    return {"controller": torch.stack(rows).numpy()}
+
+
+def controllers_and_place(scenario: Any) -> dict[str, np.ndarray]:
+    return controllers(scenario) | {"place_before": scenario.joint.pos_shaping_pre[0].numpy()}
+
+
+def decisions_of_team(scenario: Any) -> dict[str, np.ndarray]:
+    """What the team that plays by itself remembers, and the numbers that it will draw: it decides once in advance."""
+    policies = (("red", scenario.red_controller), ("blue", scenario.blue_controller))
+    values: dict[str, np.ndarray] = {}
+    for team, policy in policies:
+        if policy is None:
+            continue
+        before = {agent: {k: v.clone() for k, v in goal.items()} for agent, goal in policy.objectives.items()}
+        targets = {"target": "target_pos", "target_from_ball": "target_pos_rel"}
+        remembered = {
+            ours: np.stack([g[theirs][0].numpy() for g in before.values()]) for ours, theirs in targets.items()
+        }
+        remembered |= rehearse(policy)
+        policy.objectives = before
+        values |= {f"{team}_{key}": value for key, value in remembered.items()}
+    return values
+
+
+def rehearse(policy: Any) -> dict[str, np.ndarray]:
+    """The normal numbers that the next decisions will draw, under covey's names; zero where they draw none."""
+    from vmas.simulator.environment import Environment
+
+    count = len(policy.teammates)
+    names = {"searched": (count, 2, 2)}
+    if policy.decision_strength != 1:
+        names |= {"claim_error": (count + len(policy.opposition),), "value_error": (count, 3)}
+    if policy.precision_strength != 1:
+        names |= {"position_error": (count, 2), "velocity_error": (count, 2)}
+    found = {name: np.zeros(shape, np.float32) for name, shape in names.items()}
+    draw, drawn = torch.randn, []
+
+    def listen(*args: Any, **kwargs: Any) -> torch.Tensor:
+        numbers = draw(*args, **kwargs)
+        if numbers.numel():  # not for environments that are masked out
+            drawn.append(numbers[0].numpy().copy())
+        return numbers
+
+    outside = torch.random.get_rng_state()
+    torch.random.set_rng_state(Environment.vmas_random_state[0])
+    torch.randn = listen
+    for i, agent in enumerate(policy.teammates):
+        drawn.clear()
+        policy.run(agent, policy.world)
+        if i == 0 and "claim_error" in found:
+            found["claim_error"] = drawn.pop(0)
+        dribbles = bool(policy.agent_possession[agent][0])
+        following = [
+            name for name in found if name != "claim_error" and not (dribbles and name in ("searched", "value_error"))
+        ]
+        for name, numbers in zip(following, drawn, strict=True):
+            found[name][i] = numbers
+    torch.randn = draw
+    torch.random.set_rng_state(outside)
+    return found
+
+
 SCENARIOS = {
     "balance": Entry(others=({"n_agents": 3, "package_mass": 1}, {"n_agents": 6, "random_package_pos_on_line": False})),
     "wheel": Entry(
@@ -133,6 +205,34 @@ SCENARIOS = {
             {"random_start_angle": False, "collision_reward": -1, "pos_shaping_factor": 5},
             {"max_speed_1": 0.05},
         )
+    ),
+    "football": Entry(
+        others=(
+            {
+                "n_blue_agents": 5,
+                "n_red_agents": 2,
+                "ai_red_agents": False,
+                "physically_different": True,
+                "spawn_in_formation": True,
+                "pitch_length": 1.5,
+                "enable_shooting": True,
+                "shooting_radius": 0.3,
+                "shooting_angle": 2.5,
+            },
+            {
+                "n_blue_agents": 2,
+                "ai_strength": 0.8,
+                "ai_decision_strength": 0.7,
+                "ai_precision_strength": 0.9,
+                "n_traj_points": 3,
+                "pitch_length": 1.5,
+                "pitch_width": 1.0,
+                "enable_shooting": True,
+                "dense_reward": False,
+                "observe_teammates": False,
+            },
+        ),
+        drawn=decisions_of_team,
     ),
     "navigation": Entry(
         others=(
@@ -226,6 +326,89 @@ SCENARIOS = {
             },
         ),
         drawn=wind_and_controllers,
+    ),
+    "give_way": Entry(
+        others=(
+            {
+                "mirror_passage": True,
+                "observe_rel_pos": True,
+                "done_on_completion": True,
+                "dt_delay": 2,
+                "pos_shaping_factor": 2,
+                "energy_rew_coeff": 0.1,
+                "agent_collision_penalty": -1,
+                "passage_collision_penalty": -0.5,
+                "obstacle_collision_penalty": -0.25,
+            },
+            {
+                "box_agents": True,
+                "use_velocity_controller": False,
+                "energy_rew_coeff": 0.1,
+                "agent_collision_penalty": -1,
+                "passage_collision_penalty": -0.5,
+                "obstacle_collision_penalty": -0.25,
+            },
+        ),
+        drawn=controllers,
+    ),
+    "multi_give_way": Entry(
+        others=(
+            {"shared_rew": False, "agent_collision_penalty": -1, "pos_shaping_factor": 2, "u_range": 1},
+            {"box_agents": True, "pos_shaping_factor": 0, "linear_friction": 0.3, "a_range": 2},
+        ),
+        drawn=controllers,
+    ),
+    "joint_passage": Entry(
+        others=(
+            {
+                "n_passages": 3,
+                "fixed_passage": False,
+                "observe_joint_angle": True,
+                "asym_package": False,
+                "max_speed_1": 0.3,
+                "collision_reward": -1,
+                "energy_reward_coeff": 0.1,
+                "all_passed_rot": False,
+            },
+            {
+                "n_passages": 4,
+                "joint_length": 0.3,
+                "random_start_angle": False,
+                "random_goal_angle": False,
+                "collision_reward": -1,
+                "energy_reward_coeff": 0.1,
+                "pos_shaping_factor": 2,
+                "rot_shaping_factor": 3,
+                "use_controller": True,
+            },
+        ),
+        drawn=controllers,
+    ),
+    "joint_passage_size": Entry(
+        others=(
+            {
+                "n_passages": 4,
+                "fixed_passage": True,
+                "random_goal_angle": True,
+                "observe_joint_angle": True,
+                "asym_package": True,
+                "mass_ratio": 5,
+                "collision_reward": -1,
+                "energy_reward_coeff": 0.1,
+                "middle_angle_180": True,
+            },
+            {
+                "joint_length": 0.4,
+                "max_speed_1": 0.3,
+                "mass_ratio": 3,
+                "collision_reward": -1,
+                "energy_reward_coeff": 0.1,
+                "pos_shaping_factor": 2,
+                "rot_shaping_factor": 3,
+                "use_vel_controller": True,
+            },
+        ),
+        drawn=controllers_and_place,
     ),
 }
 

@@ -8,6 +8,7 @@ _SCENARIOS = {  # the file's name: (the scenario's class, what it is about)
     "ball_trajectory": ("BallTrajectory", "a ball between two agents, at a given speed along a circle"),
     "buzz_wire": ("BuzzWire", "a ball on rods along a corridor without touching its walls"),
     "wheel": ("Wheel", "turn a heavy line at a given speed"),
+    "football": ("Football", "two teams and a ball; red plays by itself"),
     "navigation": ("Navigation", "each agent to its own goal, seeing the others by lidar"),
     "passage": ("Passage", "five agents through gaps in a wall, each to its place on the other side"),
     "reverse_transport": ("ReverseTransport", "push a heavy frame to a goal from within"),
@@ -26,6 +27,10 @@ _SCENARIOS = {  # the file's name: (the scenario's class, what it is about)
     "flocking": ("Flocking", "stay together around a moving target, among obstacles"),
     "sampling": ("Sampling", "collect the most of a field, each cell once"),
     "wind_flocking": ("WindFlocking", "two agents in formation against the wind"),
+    "give_way": ("GiveWay", "two agents change sides in a narrow corridor with a recess"),
+    "multi_give_way": ("MultiGiveWay", "four agents through a narrow crossing, each to the end of the next arm"),
+    "joint_passage": ("JointPassage", "a rod with a heavy end through a gap in a wall to a goal"),
+    "joint_passage_size": ("JointPassageSize", "a small and a big agent, on a rod, through a small and a big gap"),
 }
 for _name, (_class, _description) in _SCENARIOS.items():
     register_task(

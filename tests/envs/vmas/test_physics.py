@@ -89,7 +89,7 @@ def test_most_recorded_worlds_are_in_contact() -> None:
 
 
 def test_two_spheres_push_apart_by_hand() -> None:
-    """Overlap 0.05, far above the margin, so the depth is 0.05: force 100 x 0.05 = 5, velocity 5 x 0.1, place + 0.05."""
+    """Overlap 0.05, far above the margin, is a depth of 0.05: force 100 x 0.05, velocity 5 x 0.1, place + 0.05."""
     bodies = tuple(Landmark(name=name, shape=shapes.Sphere(radius=0.1), movable=True) for name in "ab")
     world = World(landmarks=bodies, agents=(Agent(name="agent", collide=False),), drag=0.0)
     state = world.start({"a": jnp.array([0.0, 0.0]), "b": jnp.array([0.15, 0.0]), "agent": jnp.array([5.0, 5.0])})

@@ -58,7 +58,10 @@ class MultiGiveWayConfig(VmasConfig):
 class MultiGiveWay(Scenario):
     """Reward: how much nearer the agents came to their goals, a bonus while all are there, a penalty per collision."""
 
-    metric_specs: ClassVar = {"at_goal": MetricSpec(unit="share of agents"), "collisions": MetricSpec(reduction="sum")}
+    metric_specs: ClassVar = {
+        "at_goal": MetricSpec(unit="share of agents"),
+        "collisions": MetricSpec(reduction="sum", higher_is_better=False),
+    }
     config: MultiGiveWayConfig
 
     def make_world(self) -> World:

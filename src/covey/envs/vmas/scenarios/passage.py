@@ -44,7 +44,10 @@ class Passage(Scenario):
     As in VMAS, where the reward is shared, an agent also gets the penalties of those before it.
     """
 
-    metric_specs: ClassVar = {"at_goal": MetricSpec(unit="share of agents"), "collisions": MetricSpec(reduction="sum")}
+    metric_specs: ClassVar = {
+        "at_goal": MetricSpec(unit="share of agents"),
+        "collisions": MetricSpec(reduction="sum", higher_is_better=False),
+    }
     config: PassageConfig
 
     def make_world(self) -> World:

@@ -12,7 +12,7 @@ from covey.envs.vmas import physics
 from covey.envs.vmas.geometry import norm
 from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig, VmasEnv
 from covey.envs.vmas.shapes import Box, Sphere
-from covey.envs.vmas.world import LIGHT_GREEN, RED, Agent, Landmark, World, WorldState, numbered
+from covey.envs.vmas.world import GREEN, LIGHT_GREEN, RED, Agent, Colour, Landmark, World, WorldState, numbered
 from covey.types import Array, Key, MetricSpec
 
 AGENT_RADIUS = 0.03
@@ -104,6 +104,9 @@ class ReverseTransport(Scenario):
             ],
             -1,
         )
+
+    def colours(self, state: ScenarioState) -> dict[str, Colour]:
+        return {self.world.entities[self.package].name: GREEN} if self.at_goal(state.world) else {}
 
     def done(self, state: ScenarioState) -> Array:
         return self.at_goal(state.world)

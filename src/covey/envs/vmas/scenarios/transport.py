@@ -13,7 +13,7 @@ from covey.envs.vmas.geometry import norm
 from covey.envs.vmas.placement import place_apart
 from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig, VmasEnv
 from covey.envs.vmas.shapes import Box, Sphere
-from covey.envs.vmas.world import LIGHT_GREEN, RED, Agent, Landmark, World, WorldState, numbered
+from covey.envs.vmas.world import GREEN, LIGHT_GREEN, RED, Agent, Colour, Landmark, World, WorldState, numbered
 from covey.types import Array, Key, MetricSpec
 
 SEMIDIM = 1.0  # everything starts within ± this
@@ -114,6 +114,10 @@ class Transport(Scenario):
             jnp.broadcast_to(self.at_goal(world)[:, None], (a, p, 1)),
         ]
         return jnp.concatenate([position, velocity, jnp.concatenate(per_package, -1).reshape(a, -1)], -1)
+
+    def colours(self, state: ScenarioState) -> dict[str, Colour]:
+        arrived = zip(self.packages, self.at_goal(state.world), strict=True)
+        return {self.world.entities[package].name: GREEN for package, there in arrived if there}
 
     def done(self, state: ScenarioState) -> Array:
         return jnp.all(self.at_goal(state.world))
