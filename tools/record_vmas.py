@@ -35,6 +35,7 @@ import numpy as np
 import torch
 import vmas
 import yaml
+from vmas.simulator.utils import TorchUtils
 
 FOLDER = Path(__file__).parents[1] / "tests" / "data" / "vmas"
 NUM_STEPS, FREE_STEPS, FREE_EVERY = 200, 100, 10
@@ -121,9 +122,15 @@ def controllers(scenario: Any) -> dict[str, np.ndarray]:
         return {}
     rows = []
     for agent in scenario.world.agents:
-        late = [u[0] for u in getattr(agent, "input_queue", ())]
+        late = [within_limits(u, scenario)[0] for u in getattr(agent, "input_queue", ())]
         rows.append(torch.cat([*late, agent.controller.accum_errs[0], agent.controller.prev_err[0], torch.zeros(2)]))
     return {"controller": torch.stack(rows).numpy()}
+
+
+def within_limits(u: torch.Tensor, scenario: Any) -> torch.Tensor:
+    """VMAS limits commands after their delay, covey before it."""
+    u = TorchUtils.clamp_with_norm(u, scenario.u_range)
+    return torch.where(u.norm(dim=-1, keepdim=True) < scenario.min_input_norm, 0.0, u)
 
 
 def controllers_and_place(scenario: Any) -> dict[str, np.ndarray]:

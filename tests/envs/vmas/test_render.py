@@ -16,7 +16,7 @@ from covey.envs.vmas.lidar import make_lidar
 from covey.envs.vmas.render import SIZE, Decoration, draw, draw_episode
 from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig, VmasEnv
 from covey.envs.vmas.shapes import Box, Line, Sphere
-from covey.envs.vmas.world import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, Agent, Joint, Landmark, World
+from covey.envs.vmas.world import BLACK, BLUE, GRAY, GREEN, ORANGE, PURPLE, RED, Agent, Joint, Landmark, World
 from covey.types import Array
 
 PLACES = {
@@ -128,6 +128,21 @@ def test_far_wall_is_in_the_picture(place: tuple[float, float]) -> None:
 def test_what_was_put_away_does_not_widen_the_view() -> None:
     away = draw(PLAYGROUND, PLAYGROUND.at(block=(-500.0, 20.0)))
     np.testing.assert_allclose(pixel(away, *PLACES["goal"]), GREEN, atol=0.01)
+
+
+def test_floor_does_not_widen_the_view() -> None:
+    class Floored(Playground):
+        def make_world(self) -> World:
+            floor = Landmark(name="floor", shape=Box(length=10.0, width=1.0), colour=GRAY)
+            return dataclasses.replace(PLAYGROUND.world, landmarks=(floor,), joints=())
+
+        def __init__(self) -> None:
+            Scenario.__init__(self, VmasConfig())
+
+    scenario = Floored()
+    picture = draw(scenario, scenario.at(floor=(0.0, -1.5)))
+    np.testing.assert_allclose(pixel(picture, *PLACES["driver"]), over_white(ORANGE, 0.5), atol=0.01)
+    np.testing.assert_allclose([pixel(picture, x, -1.1) for x in (-1.15, 1.15)], [GRAY, GRAY], atol=0.01)
 
 
 def test_bounds_stop_outlines() -> None:

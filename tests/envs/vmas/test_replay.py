@@ -1,7 +1,9 @@
 """covey's own simulator against recordings of VMAS (tools/record_vmas.py): the same state and action, the same outcome.
 
 Every transition is stepped from its recorded state. Free runs start from the first recorded state and then go on by
-themselves; rounding grows in them, and fastest where bodies touch.
+themselves for 100 steps. Where bodies bounce against each other, that is chaos: rounding grows until two runs have
+nothing in common. So each run is compared for as long as it is predictable, that is, until a change of its start by
+1e-6 has grown to 1e-4.
 """
 
 from __future__ import annotations
@@ -25,14 +27,20 @@ from covey.envs.vmas.world import WorldState
 
 FOLDER = Path(__file__).parents[2] / "data" / "vmas"
 NAMES = sorted(entry.name.removeprefix("vmas/") for entry in registry.tasks if entry.name.startswith("vmas/"))
-CASES = [(name, config) for name in NAMES for config in range(3)]
+GATING = {("navigation", number) for number in range(3)} | {(name, 0) for name in NAMES}
+CASES = [
+    pytest.param(name, number, marks=() if (name, number) in GATING else pytest.mark.slow)
+    for name in NAMES
+    for number in range(3)
+]
+FREE_CASES = [
+    pytest.param(name, number, marks=() if name == "navigation" else pytest.mark.slow)
+    for name in NAMES
+    for number in range(3)
+]
 
-# Free runs that are not compared beyond so many steps, and why.
-CHAOTIC: dict[str, tuple[int, str]] = {
-    "football": (0, "red draws where to go"),
-    "reverse_transport": (60, "agents bounce about inside the frame"),
-    "transport": (60, "packages push each other aside"),
-}
+CHAOS = 1e-4
+UNREPEATABLE = [("football", 0), ("football", 2)]  # in each step, red draws where to go
 STATE = {"pos": "position", "vel": "velocity", "rot": "rotation", "ang_vel": "angular_velocity"}
 
 
@@ -144,7 +152,7 @@ def test_every_recorded_step(name: str, number: int) -> None:
     np.testing.assert_array_equal(timestep.last, step["done"], err_msg="done")
 
 
-@pytest.mark.parametrize(("name", "number"), CASES)
+@pytest.mark.parametrize(("name", "number"), [case for case in CASES if case not in UNREPEATABLE])
 def test_free_runs(name: str, number: int) -> None:
     recording = load(name, number)
     if json.loads(str(np.load(FOLDER / f"{name}.npz")["meta"]))["random"]:
@@ -162,13 +170,19 @@ def test_free_runs(name: str, number: int) -> None:
 
         return jax.lax.scan(step, begin(recording, world_of(recording, before), drawn), actions)[1]
 
-    position, rotation = run(recording.part("free/before/"), recording.part("free/drawn/"), actions)
-    steps, _ = CHAOTIC.get(name, (100, ""))
-    checked = np.arange(9, steps, 10)
+    before, drawn = recording.part("free/before/"), recording.part("free/drawn/")
+    position, rotation = run(before, drawn, actions)
+    # No two numbers alike: bodies that move together by the same do not show how they collide.
+    nudge = 1e-6 * np.random.default_rng(0).normal(size=before["pos"].shape).astype(np.float32)
+    nudged, _ = run(before | {"pos": before["pos"] + nudge}, drawn, actions)
+    checked = np.arange(9, 100, 10)
+    spread = np.abs(np.asarray(position - nudged))[:, : checked[-1] + 1].max((2, 3))
+    predictable = (np.maximum.accumulate(spread, 1) < CHAOS)[:, checked]  # [R, checks]
+    assert predictable[:, 0].any()
     for theirs, ours in (("pos", position), ("rot", rotation)):
         np.testing.assert_allclose(
-            np.asarray(ours)[:, checked][:, :, recording.entities],
-            free[f"after/{theirs}"][:, : len(checked)],
+            np.asarray(ours)[:, checked][:, :, recording.entities][predictable],
+            free[f"after/{theirs}"][predictable],
             atol=1e-3,
             rtol=1e-3,
             err_msg=theirs,

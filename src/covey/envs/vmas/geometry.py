@@ -92,9 +92,8 @@ def nearest_of_boxes(
 ) -> tuple[Array, Array]:
     """On the box and on the `other`, which is given by the same four."""
     sides, other_sides = box_sides(centre, angle, length, width), box_sides(*other)
-    box = (centre, angle, length, width)
-    on_other, on_box = nearest_of_box_and_segment(*(jnp.stack([x] * 4) for x in other), sides)
-    on_box_2, on_other_2 = nearest_of_box_and_segment(*(jnp.stack([x] * 4) for x in box), other_sides)
+    on_other, on_box = nearest_of_box_and_segment(*_four(*other), sides)
+    on_box_2, on_other_2 = nearest_of_box_and_segment(*_four(centre, angle, length, width), other_sides)
     return _nearest_pair(jnp.concatenate([on_box, on_box_2]), jnp.concatenate([on_other, on_other_2]))
 
 
@@ -128,6 +127,11 @@ def _nearest_pair(a: Array, b: Array) -> tuple[Array, Array]:
     """Of candidates along the first axis, the pair at the smallest distance."""
     best = jnp.argmin(norm(a - b), axis=0)[None, ..., None]
     return jnp.take_along_axis(a, best, 0)[0], jnp.take_along_axis(b, best, 0)[0]
+
+
+def _four(centre: Array, angle: Array, length: Array, width: Array) -> tuple[Array, Array, Array, Array]:
+    """A box for each side of another, along a new leading axis."""
+    return jnp.stack([centre] * 4), jnp.stack([angle] * 4), jnp.stack([length] * 4), jnp.stack([width] * 4)
 
 
 def _repeat(segment: Segment, times: int) -> Segment:

@@ -31,9 +31,12 @@ SUPERSAMPLING = 3  # drawn this much larger and averaged, so that edges are smoo
 MIN_VIEW = 1.2  # from the picture's centre to its edge, in the world's units
 MARGIN = 1.05
 OUT_OF_PLAY = 10.0  # scenarios put landmarks away beyond this; the view does not follow them there
+BACKGROUND = 4.0  # landmarks that reach farther than this around their centre, floors for example, may be cut off
 TRAIL_LENGTH = 20  # states
 AGENT_ALPHA, RAY_ALPHA, HIT_ALPHA, TRAIL_ALPHA = 0.5, 0.2, 0.8, 0.7
 ARROW_LENGTH = 0.9  # of an action at its limit, in units of the agent's reach, beyond its rim
+MIN_ARROW_LENGTH = 14.0  # pixels, likewise
+MIN_PUSH = 0.15  # weaker actions have no arrow; it would be a speck
 JOINT_COLOUR: Colour = (1.0, 1.0, 1.0)
 ALONG_HEADING = (Forward, DifferentialDrive, KinematicBicycle)  # the first number of the action pushes ahead
 NO_DIRECTION = (Rotation, Static, Drone)  # the action points nowhere in the plane
@@ -126,7 +129,8 @@ def find_view(episode: Episode) -> float:
     farthest = np.max(position + extent, -1)  # [T, E]
     visible = [[episode.colour(time, e) is not None for e in world.entities] for time in range(len(farthest))]
     agents = [isinstance(entity, Agent) for entity in world.entities]
-    in_play = np.array(visible) & np.isfinite(farthest) & (agents | np.all(position < OUT_OF_PLAY, -1))
+    near = np.all(position < OUT_OF_PLAY, -1) & [entity.shape.reach < BACKGROUND for entity in world.entities]
+    in_play = np.array(visible) & np.isfinite(farthest) & (agents | near)
     bounds = [bound for bound in find_bounds(world) if bound is not None]
     return max(MIN_VIEW, MARGIN * max([0.0, *farthest[in_play], *bounds]))
 
@@ -206,10 +210,13 @@ def draw_trails(episode: Episode, time: int, canvas: Canvas) -> None:
         colour = episode.colour(time, agent)
         if colour is None:
             continue
-        way = places[:, i]
-        outside = np.hypot(*(way[:-1] - way[-1]).T) > agent.shape.reach
-        fresh = freshness[outside]
-        canvas.segments(way[:-1][outside], way[1:][outside], colour, alpha=TRAIL_ALPHA * fresh, width=1 + 1.5 * fresh)
+        starts, ends = places[:-1, i], places[1:, i]
+        before, after = (np.hypot(*(ways - places[-1, i]).T) - agent.shape.reach for ways in (starts, ends))
+        outside = before > 0
+        starts, ends, before, after, fresh = (x[outside] for x in (starts, ends, before, after, freshness))
+        share = before / (before - np.minimum(after, 0))  # of the way, to where it enters the rim
+        ends = starts + share[:, None] * (ends - starts)
+        canvas.segments(starts, ends, colour, alpha=TRAIL_ALPHA * fresh, width=1 + 1.5 * fresh)
 
 
 def draw_agents(episode: Episode, time: int, canvas: Canvas) -> None:
@@ -222,10 +229,11 @@ def draw_agents(episode: Episode, time: int, canvas: Canvas) -> None:
         canvas.outline(agent.shape, position, rotation, colour)
         push = find_push(agent, episode.u[time, number], rotation)
         strength = float(np.hypot(*push))
-        if strength > 0.05:
+        if strength > MIN_PUSH:
             direction = push / strength
             start = position + distance_to_rim(agent.shape, direction, rotation) * direction
-            canvas.arrow(start, start + ARROW_LENGTH * agent.shape.reach * push, colour)
+            length = max(ARROW_LENGTH * agent.shape.reach, canvas.to_length(MIN_ARROW_LENGTH))
+            canvas.arrow(start, start + length * push, colour)
 
 
 def find_push(agent: Agent, u: np.ndarray, rotation: float) -> np.ndarray:
@@ -278,6 +286,9 @@ class Canvas:
         self._scale = self._fine / (2 * view)
         self._image = Image.new("RGB", (self._fine, self._fine), "white")
         self._pen = ImageDraw.Draw(self._image, "RGBA")
+
+    def to_length(self, pixels: float) -> float:
+        return pixels * self._pixel / self._scale
 
     def picture(self) -> np.ndarray:
         return np.asarray(self._image.reduce(SUPERSAMPLING))
@@ -340,7 +351,7 @@ class Canvas:
         way = end - start
         length = float(np.hypot(*way))
         ahead = way / length
-        head = min(7.0 * self._pixel / self._scale, length) * ahead
+        head = min(self.to_length(7.0), length) * ahead
         aside = 0.5 * np.array([-head[1], head[0]])
         self.line([start, end - 0.8 * head], colour, width=2.0)
         self._pen.polygon(self._to_pixels(np.stack([end, end - head + aside, end - head - aside])), fill=_rgba(colour))

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from covey.envs.vmas.geometry import nearest_on_box, norm, unit
-from covey.envs.vmas.physics import LINE_MARGIN
+from covey.envs.vmas.geometry import norm, unit
+from covey.envs.vmas.physics import distances
 from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig, VmasEnv
 from covey.envs.vmas.shapes import Box, Sphere
 from covey.envs.vmas.world import BLACK, GREEN, RED, Agent, Landmark, World, WorldState, numbered
@@ -125,12 +125,9 @@ class BallPassage(Scenario):
 
     def touching(self, world: WorldState) -> Array:
         """Which of the agents and the ball touch which piece of the wall, `[3, walls]`."""
-        bodies = world.position[np.append(self.agents, self.ball)][:, None]
-        walls = world.position[self.walls]
-        length, width = jnp.full(len(walls), BOX_LENGTH), jnp.full(len(walls), BOX_WIDTH)
-        near = nearest_on_box(walls, world.rotation[self.walls], length, width, bodies)
-        within = norm(bodies - walls) < norm(walls - near)
-        return within | (norm(bodies - near) < RADIUS + LINE_MARGIN)
+        if not len(self.walls):
+            return jnp.zeros((3, 0), bool)
+        return distances(self.world, world, np.append(self.agents, self.ball), self.walls) < 0
 
     def reward(self, state: ScenarioState, key: Key) -> tuple[Array, ScenarioState]:
         before, world = state.memory, state.world
@@ -159,6 +156,9 @@ class BallPassage(Scenario):
             "at_goal": self.at_goal(state.world).astype(jnp.float32),
             "passed": self.passed(state.world).astype(jnp.float32),
         }
+
+    def colours(self, state: ScenarioState) -> dict[str, None]:
+        return {self.world.entities[i].name: None for i in self.gaps}
 
 
 def make(config: BallPassageConfig) -> VmasEnv:

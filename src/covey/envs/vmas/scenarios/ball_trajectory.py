@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +12,11 @@ import numpy as np
 from covey.envs.vmas.geometry import norm
 from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig, VmasEnv
 from covey.envs.vmas.shapes import Sphere
-from covey.envs.vmas.world import Agent, Joint, Landmark, World, WorldState, numbered
+from covey.envs.vmas.world import BLACK, Agent, Joint, Landmark, World, WorldState, numbered
 from covey.types import Array, Key, MetricSpec
+
+if TYPE_CHECKING:
+    from covey.envs.vmas.render import Decoration
 
 AGENTS = numbered("agent", 2)
 DESIRED_SPEED = 1.0
@@ -98,6 +101,12 @@ class BallTrajectory(Scenario):
             "ball_speed": norm(state.world.velocity[self.ball]),
             "distance_to_circle": self.distance_to_circle(state.world),
         }
+
+    def decorations(self, state: ScenarioState) -> list[Decoration]:
+        """The circle."""
+        from covey.envs.vmas.render import Decoration
+
+        return [Decoration(shape=Sphere(radius=DESIRED_RADIUS), position=(0.0, 0.0), colour=BLACK, filled=False)]
 
 
 def make(config: BallTrajectoryConfig) -> VmasEnv:

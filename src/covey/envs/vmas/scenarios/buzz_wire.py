@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from covey.envs.vmas.geometry import Segment, nearest_on_segment, norm, unit
-from covey.envs.vmas.physics import LINE_MARGIN
+from covey.envs.vmas.geometry import norm, unit
+from covey.envs.vmas.physics import distances
 from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig, VmasEnv
 from covey.envs.vmas.shapes import Line, Sphere
 from covey.envs.vmas.world import BLACK, GREEN, Agent, Joint, Landmark, World, WorldState, numbered
@@ -107,14 +107,7 @@ class BuzzWire(Scenario):
 
     def touching(self, world: WorldState) -> Array:
         """Which of the agents and the ball touch which side of the corridor, `[3, 4]`."""
-        bodies = world.position[np.append(self.agents, self.ball)][:, None]
-        lengths = np.array([self.world.entities[i].shape.length for i in self.sides], np.float32)
-        sides = Segment(
-            centre=world.position[self.sides],
-            direction=unit(world.rotation[self.sides]),
-            half_length=jnp.asarray(lengths / 2),
-        )
-        return norm(nearest_on_segment(sides, bodies) - bodies) < RADIUS + LINE_MARGIN
+        return distances(self.world, world, np.append(self.agents, self.ball), self.sides) < 0
 
     def reward(self, state: ScenarioState, key: Key) -> tuple[Array, ScenarioState]:
         c = self.config

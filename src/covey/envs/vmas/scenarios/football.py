@@ -317,12 +317,12 @@ class Football(Scenario):
         blue = self.formation(key_blue, self.teams[0]) if blue_in_formation else self.anywhere(key_blue, self.teams[0])
         red = self.formation(key_red, self.teams[1]) if red_in_formation else self.anywhere(key_red, self.teams[1])
         pieces = make_pitch(c)
-        places = {name: piece.position for name, piece in pieces.items()}
+        places = {name: jnp.array(piece.position) for name, piece in pieces.items()}
         places |= zip(numbered("agent_blue", c.n_blue_agents), blue, strict=True)
         places |= zip(numbered("agent_red", c.n_red_agents), red, strict=True)
-        angles = {name: piece.rotation for name, piece in pieces.items()}
+        angles = {name: jnp.array(piece.rotation) for name, piece in pieces.items()}
         if not red_in_formation:  # in formation, VMAS does not turn them
-            angles |= dict.fromkeys(numbered("agent_red", c.n_red_agents), math.pi)
+            angles |= dict.fromkeys(numbered("agent_red", c.n_red_agents), jnp.array(math.pi))
         drawn: dict[str, Array] = {}
         for (team, policy), key_team in zip(self.playing, keys, strict=False):
             drawn |= team.named(policy.start(key_team))
