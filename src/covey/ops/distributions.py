@@ -153,6 +153,7 @@ def _make_tanh_normal(action: Continuous) -> Distribution:
         return tanh_normal_log_prob(*location_and_scale(parameters), raw, half_range)
 
     def entropy(parameters: Array, mask: Array | None, noise: Array | None) -> Array:
+        assert noise is not None
         location, scale = location_and_scale(parameters)
         return -tanh_normal_log_prob(location, scale, location + scale * noise, half_range)
 

@@ -40,6 +40,7 @@ FREE_CASES = [
 ]
 
 CHAOS = 1e-4
+COMPILE_FAST = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 UNREPEATABLE = [("football", 0), ("football", 2)]  # in each step, red draws where to go
 STATE = {"pos": "position", "vel": "velocity", "rot": "rotation", "ang_vel": "angular_velocity"}
 
@@ -124,7 +125,7 @@ def test_every_recorded_step(name: str, number: int) -> None:
     before, after = recording.part("step/before/"), recording.part("step/after/")
     drawn, actions = recording.part("step/drawn/"), split_actions(recording, recording.part("step/action/"))
 
-    @jax.jit
+    @functools.partial(jax.jit, compiler_options=COMPILE_FAST)
     @jax.vmap
     def outcome(before: Any, drawn: Any, actions: Any, after: Any) -> Any:
         state = begin(recording, world_of(recording, before), drawn)
@@ -161,7 +162,7 @@ def test_free_runs(name: str, number: int) -> None:
     free = recording.part("free/")
     actions = split_actions(recording, recording.part("free/action/"))  # [R, T, A, …]
 
-    @jax.jit
+    @functools.partial(jax.jit, compiler_options=COMPILE_FAST)
     @jax.vmap
     def run(before: Any, drawn: Any, actions: Any) -> tuple[jax.Array, jax.Array]:
         def step(state: ScenarioState, action: Any) -> tuple[ScenarioState, tuple[jax.Array, jax.Array]]:

@@ -129,11 +129,11 @@ class Delayed(Dynamics):
     steps: int
 
     @property
-    def action_size(self) -> int:
+    def action_size(self) -> int:  # type: ignore[override]
         return self.dynamics.action_size
 
     @property
-    def memory_size(self) -> int:
+    def memory_size(self) -> int:  # type: ignore[override]
         return self.steps * self.action_size + self.dynamics.memory_size
 
     def forces(self, u: Array, bodies: Bodies, memory: Array, dt: float) -> Forces:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from covey.envs.vmas.geometry import norm
@@ -15,7 +16,9 @@ from covey.types import Array, Key
 def scatter(world: World, key: Key, reach: float | np.ndarray = 1.0) -> WorldState:
     """All entities at rest, each uniformly within ±`reach`, which may be `[E, 1]`."""
     state = world.start()
-    return dataclasses.replace(state, position=reach * jax.random.uniform(key, state.position.shape, minval=-1.0))
+    return dataclasses.replace(
+        state, position=jnp.asarray(reach) * jax.random.uniform(key, state.position.shape, minval=-1.0)
+    )
 
 
 def offsets(viewers: Array, seen: Array) -> Array:

@@ -258,7 +258,7 @@ def _make_collision(
         inner, depth = geometry.inner_point(outside, surface, centre)
         return jnp.where(hollow[:, None], surface, inner), jnp.where(hollow, 0.0, depth)
 
-    def points(state: WorldState) -> tuple[Array, Array, Array | None, Array | None, Array | float]:
+    def points(state: WorldState) -> tuple[Array, Array, Array | None, Array | None, Array | np.ndarray | float]:
         """The points that push each other, the points of the outlines, and the distance up to which they push."""
         centre_a, centre_b = state.position[a], state.position[b]
         kind = (shape_a, shape_b)
@@ -326,7 +326,8 @@ def _make_joint_pull(world: World) -> Callable[[WorldState], Push]:
     )
 
     def pull(state: WorldState) -> Push:
-        arm_a, arm_b = rotate(offset_a, state.rotation[a]), rotate(offset_b, state.rotation[b])
+        arm_a = rotate(jnp.asarray(offset_a), state.rotation[a])
+        arm_b = rotate(jnp.asarray(offset_b), state.rotation[b])
         delta = state.position[a] + arm_a - state.position[b] - arm_b
         return Push(force=attraction(delta, world.joint_force, world.contact_margin), arm_a=arm_a, arm_b=arm_b)
 

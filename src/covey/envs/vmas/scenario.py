@@ -55,7 +55,7 @@ class ScenarioState:
     def remember(self, **values: Array) -> ScenarioState:
         return dataclasses.replace(self, memory=self.memory | values)
 
-    def with_world(self, **values: Array) -> ScenarioState:
+    def with_world(self, **values: Any) -> ScenarioState:
         return dataclasses.replace(self, world=dataclasses.replace(self.world, **values))
 
 

@@ -33,7 +33,7 @@ BOX = Box(length=0.1476, width=0.2)
 NUM_BOXES = int((2 * SEMIDIM + 2 * RADIUS) // BOX.length)
 BOXES, WALLS, AGENTS = numbered("passage", NUM_BOXES, " "), numbered("wall", 4, " "), numbered("agent", 2)
 WALL_SIDES = (SEMIDIM + RADIUS) * np.array([[1, 0], [0, 1], [-1, 0], [0, -1]], np.float32)
-WALL_ANGLES = (math.pi / 2, 0.0, math.pi / 2, 0.0)
+WALL_ANGLES = np.array([math.pi / 2, 0.0, math.pi / 2, 0.0], np.float32)
 TOUCHING = 0.005  # the distance that counts as a collision
 AT_GOAL = 0.01  # in distance and in angle
 
@@ -300,7 +300,7 @@ class RodAndWall(Scenario):
         """Where the agents are when the rod is at its goal."""
         from covey.envs.vmas.render import Decoration
 
-        centre, angle = state.world.position[self.goal], state.world.rotation[self.goal]
+        centre, angle = np.asarray(state.world.position[self.goal]), float(state.world.rotation[self.goal])
         arm = self.config.joint_length / 2 * np.array([np.cos(angle), np.sin(angle)])
         return [Decoration(shape=Sphere(radius=RADIUS), position=centre + end * arm, colour=GREEN) for end in (-1, 1)]
 

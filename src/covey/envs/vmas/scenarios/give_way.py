@@ -126,7 +126,7 @@ class GiveWay(Scenario):
             dict(zip(numbered("agent", 2), START * sides + noise, strict=True))
             | dict(zip(numbered("goal", 2), -GOAL * sides, strict=True))
             | {wall.name: wall.position for wall in self.walls()},
-            {wall.name: wall.angle for wall in self.walls()},
+            {wall.name: jnp.asarray(wall.angle) for wall in self.walls()},
         )
         return self.begin(world)
 

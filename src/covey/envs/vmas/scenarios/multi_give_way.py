@@ -104,7 +104,7 @@ class MultiGiveWay(Scenario):
             dict(zip(numbered("agent", NUM_AGENTS), START * ARMS, strict=True))
             | dict(zip(numbered("goal", NUM_AGENTS, " "), GOAL * np.roll(ARMS, 1, 0), strict=True))
             | {wall.name: wall.position for wall in walls},
-            {wall.name: wall.angle for wall in walls},
+            {wall.name: jnp.asarray(wall.angle) for wall in walls},
         )
         return self.begin(world)
 

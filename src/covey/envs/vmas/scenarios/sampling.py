@@ -98,8 +98,8 @@ class Sampling(Scenario):
         return self.begin(world, hills=hills, sampled=jnp.zeros(self.grid_shape, bool))
 
     def begin(self, world: WorldState, **drawn: Array) -> ScenarioState:
-        corners = [np.arange(count) * self.config.grid_spacing for count in self.grid_shape]
-        corners = np.stack(np.meshgrid(*corners, indexing="ij"), -1).astype(np.float32) - self.field
+        ticks = [np.arange(count) * self.config.grid_spacing for count in self.grid_shape]
+        corners = np.stack(np.meshgrid(*ticks, indexing="ij"), -1).astype(np.float32) - self.field
         heights = self.height(np.clip(corners, -self.reachable, self.reachable), drawn["hills"])
         return super().begin(world, greatest=heights.max(), **drawn)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -55,7 +55,7 @@ class SimpleWorldComm(Scenario):
 
     def make_world(self) -> World:
         c = self.config
-        hunting = {"shape": ADVERSARY, "u_multiplier": 3.0, "max_speed": 1.0}
+        hunting: dict[str, Any] = {"shape": ADVERSARY, "u_multiplier": 3.0, "max_speed": 1.0}
         return World(
             landmarks=(
                 *(Landmark(name=f"landmark {i}", shape=OBSTACLE, colour=GRAY) for i in range(c.num_landmarks)),
