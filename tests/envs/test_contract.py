@@ -197,6 +197,13 @@ def check_same(one: PyTree, other: PyTree, why: str) -> None:
     jax.tree.map(lambda a, b: np.testing.assert_array_equal(plain(a), plain(b), err_msg=why), one, other)
 
 
+def check_close(one: PyTree, other: PyTree, why: str) -> None:
+    """Equal but for the last bits: the same step compiled twice may be fused, and so rounded, in two ways."""
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(plain(a), plain(b), rtol=1e-5, atol=1e-6, err_msg=why), one, other
+    )
+
+
 def plain(leaf: Array) -> np.ndarray:
     """A NumPy array, also of keys."""
     return np.asarray(jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf)
@@ -219,14 +226,14 @@ def check_auto_reset(steps: dict[str, PyTree]) -> None:
     for name, group in batched.groups.items():
         truth = bare.groups[name]
         for field in ("next_observation", "reward", "terminated"):
-            check_same(getattr(group, field), getattr(truth, field), f"{name}.{field} differs from the bare step")
-        np.testing.assert_array_equal(group.observation[going], truth.observation[going])
+            check_close(getattr(group, field), getattr(truth, field), f"{name}.{field} differs from the bare step")
+        check_close(group.observation[going], truth.observation[going], f"{name}.observation")
         np.testing.assert_array_equal(group.alive[going], truth.alive[going])
         assert group.alive[~going].any(axis=-1).all(), "an episode starts with somebody alive"
-    check_same((batched.truncated, batched.last, batched.metrics), (bare.truncated, bare.last, bare.metrics), "flags")
+    check_close((batched.truncated, batched.last, batched.metrics), (bare.truncated, bare.last, bare.metrics), "flags")
     if batched.state is not None:
-        check_same(batched.next_state, bare.next_state, "next_state differs from the bare step")
-        np.testing.assert_array_equal(batched.state[going], bare.state[going])
+        check_close(batched.next_state, bare.next_state, "next_state differs from the bare step")
+        check_close(batched.state[going], bare.state[going], "state")
 
 
 def check_endings(steps: dict[str, PyTree], reaches_limit: bool) -> None:
