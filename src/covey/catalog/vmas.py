@@ -1,6 +1,9 @@
 """The scenarios of the VMAS suite."""
 
-from covey.registry import register_task
+import functools
+from typing import Any
+
+from covey.registry import import_attribute, register_task
 
 _SCENARIOS = {  # the file's name: (the scenario's class, what it is about)
     "balance": ("Balance", "a package on a line to a goal, lifted from below and not dropped"),
@@ -32,10 +35,12 @@ _SCENARIOS = {  # the file's name: (the scenario's class, what it is about)
     "joint_passage": ("JointPassage", "a rod with a heavy end through a gap in a wall to a goal"),
     "joint_passage_size": ("JointPassageSize", "a small and a big agent, on a rod, through a small and a big gap"),
 }
+
+
+def _make(path: str, config: Any) -> Any:
+    return import_attribute("covey.envs.vmas.scenario:VmasEnv")(import_attribute(path)(config))
+
+
 for _name, (_class, _description) in _SCENARIOS.items():
-    register_task(
-        f"vmas/{_name}",
-        f"covey.envs.vmas.scenarios.{_name}:make",
-        config=f"covey.envs.vmas.scenarios.{_name}:{_class}Config",
-        description=_description,
-    )
+    _path = f"covey.envs.vmas.scenarios.{_name}:{_class}"
+    register_task(f"vmas/{_name}", functools.partial(_make, _path), config=f"{_path}Config", description=_description)

@@ -44,7 +44,8 @@ def approximate_kl(log_prob: Array, old_log_prob: Array, weight: Array) -> Array
 
 
 def explained_variance(value: Array, target: Array, weight: Array) -> Array:
-    """1 − Var(target − value) / Var(target) over what has a weight."""
+    """1 − Var(target − value) / Var(target) over what has a weight, on this device."""
+    weight = weigh(weight > 0)
 
     def variance(x: Array) -> Array:
         return weighted_mean(jnp.square(x - weighted_mean(x, weight)), weight)

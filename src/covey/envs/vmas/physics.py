@@ -53,8 +53,8 @@ def _make_act(world: World) -> Callable[[WorldState, Array], tuple[Array, Array,
     groups = world.dynamics_groups()
     agents = world.agents
     first = len(world.landmarks)
-    mass = jnp.array([agent.mass for agent in agents])
-    inertia = jnp.array([agent.moment_of_inertia for agent in agents])
+    mass = np.array([agent.mass for agent in agents], np.float32)
+    inertia = np.array([agent.moment_of_inertia for agent in agents], np.float32)
     order = np.argsort(np.concatenate([indices for _, indices in groups]))
     max_f, f_range = _limits(agents, "max_f"), _limits(agents, "f_range")
     max_t = np.minimum(_limits(agents, "max_t"), _limits(agents, "t_range"))
@@ -71,8 +71,8 @@ def _make_act(world: World) -> Callable[[WorldState, Array], tuple[Array, Array,
                 velocity=state.velocity[rows],
                 rotation=state.rotation[rows],
                 angular_velocity=state.angular_velocity[rows],
-                mass=mass[indices],
-                moment_of_inertia=inertia[indices],
+                mass=jnp.asarray(mass[indices]),
+                moment_of_inertia=jnp.asarray(inertia[indices]),
             )
             memory = next(remembered) if kind.memory_size else jnp.zeros((len(indices), 0))
             force, torque, memory = kind.forces(u[indices], bodies, memory, world.dt)

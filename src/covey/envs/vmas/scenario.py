@@ -22,6 +22,7 @@ clipped; each environment behaves as VMAS does with one environment (`physics.py
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -130,7 +131,7 @@ class VmasEnv:
         self._acting = [i for i, agent in enumerate(self.world.agents) if not agent.scripted]
         self.groups = group_agents([self.world.agents[i].name for i in self._acting])
 
-    @property
+    @functools.cached_property
     def spec(self) -> EnvSpec:
         rows = jax.eval_shape(lambda key: self._observe(self.scenario.reset(key), key), jax.random.key(0))
         return EnvSpec(

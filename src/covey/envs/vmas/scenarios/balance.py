@@ -11,7 +11,7 @@ import numpy as np
 
 from covey.envs.vmas.geometry import norm
 from covey.envs.vmas.physics import overlapping
-from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig, VmasEnv
+from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig
 from covey.envs.vmas.shapes import Box, Line, Sphere
 from covey.envs.vmas.world import BLACK, LIGHT_GREEN, RED, WHITE, Agent, Landmark, World, WorldState, numbered
 from covey.types import Array, Key, MetricSpec
@@ -148,7 +148,3 @@ class Balance(Scenario):
             "at_goal": self.at_goal(state.world).astype(jnp.float32),
             "fallen": self.fallen(state.world).astype(jnp.float32),
         }
-
-
-def make(config: BalanceConfig) -> VmasEnv:
-    return VmasEnv(Balance(config))

@@ -11,7 +11,7 @@ import numpy as np
 
 from covey.envs.vmas.geometry import norm, unit
 from covey.envs.vmas.physics import distances
-from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig, VmasEnv
+from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig
 from covey.envs.vmas.shapes import Box, Sphere
 from covey.envs.vmas.world import BLACK, GREEN, RED, Agent, Landmark, World, WorldState, numbered
 from covey.types import Array, Key, MetricSpec
@@ -159,7 +159,3 @@ class BallPassage(Scenario):
 
     def colours(self, state: ScenarioState) -> dict[str, None]:
         return {self.world.entities[i].name: None for i in self.gaps}
-
-
-def make(config: BallPassageConfig) -> VmasEnv:
-    return VmasEnv(BallPassage(config))

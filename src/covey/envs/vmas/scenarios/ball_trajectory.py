@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from covey.envs.vmas.geometry import norm
-from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig, VmasEnv
+from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig
 from covey.envs.vmas.shapes import Sphere
 from covey.envs.vmas.world import BLACK, Agent, Joint, Landmark, World, WorldState, numbered
 from covey.types import Array, Key, MetricSpec
@@ -107,7 +107,3 @@ class BallTrajectory(Scenario):
         from covey.envs.vmas.render import Decoration
 
         return [Decoration(shape=Sphere(radius=DESIRED_RADIUS), position=(0.0, 0.0), colour=BLACK, filled=False)]
-
-
-def make(config: BallTrajectoryConfig) -> VmasEnv:
-    return VmasEnv(BallTrajectory(config))

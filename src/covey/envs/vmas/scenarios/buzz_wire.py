@@ -11,7 +11,7 @@ import numpy as np
 
 from covey.envs.vmas.geometry import norm, unit
 from covey.envs.vmas.physics import distances
-from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig, VmasEnv
+from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig
 from covey.envs.vmas.shapes import Line, Sphere
 from covey.envs.vmas.world import BLACK, GREEN, Agent, Joint, Landmark, World, WorldState, numbered
 from covey.types import Array, Key, MetricSpec
@@ -131,7 +131,3 @@ class BuzzWire(Scenario):
             "at_goal": self.at_goal(state.world).astype(jnp.float32),
             "touched": self.touching(state.world).any().astype(jnp.float32),
         }
-
-
-def make(config: BuzzWireConfig) -> VmasEnv:
-    return VmasEnv(BuzzWire(config))

@@ -12,7 +12,7 @@ import numpy as np
 from covey.envs.vmas.geometry import norm
 from covey.envs.vmas.lidar import make_lidar
 from covey.envs.vmas.placement import place_apart
-from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig, VmasEnv
+from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig
 from covey.envs.vmas.shapes import Sphere
 from covey.envs.vmas.world import GREEN, Agent, Landmark, World, WorldState, numbered
 from covey.types import Array, Key, MetricSpec
@@ -153,7 +153,3 @@ class Discovery(Scenario):
 
     def metrics(self, state: ScenarioState) -> dict[str, Array]:
         return {"covered": state.memory["covered"].sum().astype(jnp.float32)}
-
-
-def make(config: DiscoveryConfig) -> VmasEnv:
-    return VmasEnv(Discovery(config))

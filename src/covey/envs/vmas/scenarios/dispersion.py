@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from covey.envs.vmas.geometry import norm
-from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig, VmasEnv
+from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig
 from covey.envs.vmas.shapes import Sphere
 from covey.envs.vmas.world import GREEN, Agent, Landmark, World, WorldState, numbered
 from covey.types import Array, Key, MetricSpec
@@ -93,7 +93,3 @@ class Dispersion(Scenario):
 
     def metrics(self, state: ScenarioState) -> dict[str, Array]:
         return {"eaten": jnp.mean(state.memory["eaten"])}
-
-
-def make(config: DispersionConfig) -> VmasEnv:
-    return VmasEnv(Dispersion(config))

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from covey.envs.vmas.geometry import norm
 from covey.envs.vmas.placement import place_apart
-from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig, VmasEnv
+from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig
 from covey.envs.vmas.shapes import Sphere
 from covey.envs.vmas.world import GREEN, Agent, Landmark, World, WorldState, numbered
 from covey.types import Array, Key, MetricSpec
@@ -83,7 +83,3 @@ class Dropout(Scenario):
 
     def metrics(self, state: ScenarioState) -> dict[str, Array]:
         return {"reached": state.memory["reached"].astype(jnp.float32)}
-
-
-def make(config: DropoutConfig) -> VmasEnv:
-    return VmasEnv(Dropout(config))

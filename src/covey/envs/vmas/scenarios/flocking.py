@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from covey.envs.vmas.geometry import norm, unit
 from covey.envs.vmas.lidar import make_lidar
 from covey.envs.vmas.placement import place_apart
-from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig, VmasEnv
+from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig
 from covey.envs.vmas.shapes import Sphere
 from covey.envs.vmas.world import GREEN, RED, Agent, Landmark, World, WorldState, numbered
 from covey.types import Array, Key, MetricSpec
@@ -127,7 +127,3 @@ class Flocking(Scenario):
             "target_distance": jnp.mean(self.distances(state.world)[:, 0]),
             "collisions": state.memory["collisions"],
         }
-
-
-def make(config: FlockingConfig) -> VmasEnv:
-    return VmasEnv(Flocking(config))

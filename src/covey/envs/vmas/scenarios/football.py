@@ -19,7 +19,7 @@ import numpy as np
 
 from covey.envs.vmas.dynamics import Holonomic, HolonomicWithRotation
 from covey.envs.vmas.geometry import norm, rotate
-from covey.envs.vmas.scenario import Rows, Scenario, ScenarioState, VmasConfig, VmasEnv
+from covey.envs.vmas.scenario import Rows, Scenario, ScenarioState, VmasConfig
 from covey.envs.vmas.scenarios._football_ai import Plan, TeamPolicy, spline
 from covey.envs.vmas.shapes import Box, Line, Pair, Shape, Sphere
 from covey.envs.vmas.world import BLACK, GRAY, GREEN, WHITE, Agent, Landmark, World, WorldState, numbered
@@ -527,7 +527,3 @@ class Football(Scenario):
 def wrap(angle: Array) -> Array:
     """The same angle in −π…π."""
     return (angle + np.pi) % (2 * np.pi) - np.pi
-
-
-def make(config: FootballConfig) -> VmasEnv:
-    return VmasEnv(Football(config))

@@ -13,7 +13,7 @@ import numpy as np
 from covey.envs.vmas.dynamics import Delayed, Dynamics, Holonomic, VelocityControl
 from covey.envs.vmas.geometry import norm
 from covey.envs.vmas.physics import distances, limit_norm
-from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig, VmasEnv
+from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig
 from covey.envs.vmas.shapes import Box, Line, Sphere
 from covey.envs.vmas.world import BLACK, BLUE, GREEN, Agent, Landmark, World, WorldState, numbered
 from covey.types import Array, Key, MetricSpec
@@ -215,7 +215,3 @@ def add_noise(observation: Array, size: float, key: Key) -> Array:
     if not size:
         return observation
     return observation + jax.random.uniform(key, observation.shape, minval=-size, maxval=size)
-
-
-def make(config: GiveWayConfig) -> VmasEnv:
-    return VmasEnv(GiveWay(config))

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from covey.envs.vmas.geometry import norm
-from covey.envs.vmas.scenario import VmasEnv
 from covey.envs.vmas.scenarios._rod_and_wall import (
     NUM_BOXES,
     RADIUS,
@@ -112,7 +111,3 @@ def fixed_gaps(num: int) -> np.ndarray:
     """From the middle outwards, right and left by turns."""
     turns = np.arange(num)
     return NUM_BOXES // 2 + np.where(turns % 2, (turns + 1) // 2, -(turns // 2))
-
-
-def make(config: JointPassageConfig) -> VmasEnv:
-    return VmasEnv(JointPassage(config))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from covey.envs.vmas.geometry import norm
-from covey.envs.vmas.scenario import ScenarioState, VmasEnv
+from covey.envs.vmas.scenario import ScenarioState
 from covey.envs.vmas.scenarios._rod_and_wall import (
     NUM_BOXES,
     RADIUS,
@@ -117,7 +117,3 @@ class JointPassageSize(RodAndWall):
         """Walls count only for the last body, as in VMAS."""
         with_boxes = self.count_touching(world, self.bodies, self.boxes)
         return with_boxes + self.count_touching(world, self.bodies[-1:], self.walls)
-
-
-def make(config: JointPassageSizeConfig) -> VmasEnv:
-    return VmasEnv(JointPassageSize(config))

@@ -10,7 +10,7 @@ import numpy as np
 
 from covey.envs.vmas.geometry import norm
 from covey.envs.vmas.physics import distances
-from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig, VmasEnv
+from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig
 from covey.envs.vmas.scenarios.give_way import (
     AGENT_BOX,
     AGENT_RADIUS,
@@ -162,7 +162,3 @@ def make_walls() -> list[Wall]:
         Wall("short wall 3", CORRIDOR_WIDTH, (0.0, HALF_LENGTH), 0.0),
     ]
     return [*horizontal, *upright, *ends]
-
-
-def make(config: MultiGiveWayConfig) -> VmasEnv:
-    return VmasEnv(MultiGiveWay(config))

@@ -11,7 +11,7 @@ import numpy as np
 from covey.envs.vmas.geometry import norm
 from covey.envs.vmas.lidar import make_lidar
 from covey.envs.vmas.placement import place_apart
-from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig, VmasEnv
+from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig
 from covey.envs.vmas.shapes import Sphere
 from covey.envs.vmas.world import Agent, Landmark, World, WorldState, numbered
 from covey.types import Array, Key, MetricSpec
@@ -58,7 +58,10 @@ class NavigationConfig(VmasConfig):
 class Navigation(Scenario):
     """Reward: how much nearer the agent came to its goal, a bonus while all are there, a penalty per collision."""
 
-    metric_specs: ClassVar = {"at_goal": MetricSpec(unit="share of agents"), "collisions": MetricSpec(reduction="sum")}
+    metric_specs: ClassVar = {
+        "at_goal": MetricSpec(unit="share of agents"),
+        "collisions": MetricSpec(reduction="sum", higher_is_better=False),
+    }
     config: NavigationConfig
 
     def make_world(self) -> World:
@@ -81,9 +84,8 @@ class Navigation(Scenario):
         super().__init__(config)
         self.agents, self.goals = self.world.indices(r"agent_\d+"), self.world.indices(r"goal \d+")
         self.goal_radius = Sphere().radius
-        self.measure = make_lidar(
-            self.world, self.agents, self.agents, num_rays=config.n_lidar_rays, max_range=config.lidar_range
-        )
+        seen = self.agents if config.collisions else self.agents[:0]
+        self.measure = make_lidar(self.world, seen, seen, num_rays=config.n_lidar_rays, max_range=config.lidar_range)
 
     def reset(self, key: Key) -> ScenarioState:
         c = self.config
@@ -147,7 +149,3 @@ class Navigation(Scenario):
             "at_goal": jnp.mean(self.distances(state.world) < self.config.agent_radius),
             "collisions": state.memory["collisions"],
         }
-
-
-def make(config: NavigationConfig) -> VmasEnv:
-    return VmasEnv(Navigation(config))

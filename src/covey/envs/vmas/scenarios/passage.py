@@ -11,7 +11,7 @@ import numpy as np
 
 from covey.envs.vmas.geometry import norm
 from covey.envs.vmas.physics import distances
-from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig, VmasEnv
+from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig
 from covey.envs.vmas.shapes import Box, Sphere
 from covey.envs.vmas.world import LIGHT_GREEN, RED, Agent, Entity, Landmark, World, WorldState, numbered
 from covey.types import Array, Key, MetricSpec
@@ -133,7 +133,3 @@ class Passage(Scenario):
 
     def metrics(self, state: ScenarioState) -> dict[str, Array]:
         return {"at_goal": jnp.mean(self.at_goal(state.world)), "collisions": state.memory["collisions"]}
-
-
-def make(config: PassageConfig) -> VmasEnv:
-    return VmasEnv(Passage(config))

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from covey.envs.vmas import physics
 from covey.envs.vmas.geometry import norm
-from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig, VmasEnv
+from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig
 from covey.envs.vmas.shapes import Box, Sphere
 from covey.envs.vmas.world import GREEN, LIGHT_GREEN, RED, Agent, Colour, Landmark, World, WorldState, numbered
 from covey.types import Array, Key, MetricSpec
@@ -113,7 +113,3 @@ class ReverseTransport(Scenario):
 
     def metrics(self, state: ScenarioState) -> dict[str, Array]:
         return {"at_goal": self.at_goal(state.world).astype(jnp.float32)}
-
-
-def make(config: ReverseTransportConfig) -> VmasEnv:
-    return VmasEnv(ReverseTransport(config))

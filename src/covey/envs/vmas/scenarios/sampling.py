@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from covey.envs.vmas.lidar import make_lidar
-from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig, VmasEnv
+from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig
 from covey.envs.vmas.shapes import Sphere
 from covey.envs.vmas.world import Agent, World, WorldState, numbered
 from covey.types import Array, Key, MetricSpec
@@ -143,7 +143,3 @@ class Sampling(Scenario):
 
     def metrics(self, state: ScenarioState) -> dict[str, Array]:
         return {"sampled": jnp.mean(state.memory["sampled"])}
-
-
-def make(config: SamplingConfig) -> VmasEnv:
-    return VmasEnv(Sampling(config))

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from covey.envs.vmas.geometry import norm
 from covey.envs.vmas.particles import offsets, offsets_to_others, scatter
-from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig, VmasEnv
+from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig
 from covey.envs.vmas.shapes import Sphere
 from covey.envs.vmas.world import BLACK, BLUE, RED, Agent, Landmark, World
 from covey.types import Array, Key, MetricSpec
@@ -94,7 +94,3 @@ class SimpleAdversary(Scenario):
             "goal_covered": jnp.any(good < BODY.radius).astype(jnp.float32),
             "goal_found": jnp.any(adversaries < BODY.radius).astype(jnp.float32),
         }
-
-
-def make(config: SimpleAdversaryConfig) -> VmasEnv:
-    return VmasEnv(SimpleAdversary(config))

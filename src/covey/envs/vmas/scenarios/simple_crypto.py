@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from covey.envs.vmas.particles import scatter
-from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig, VmasEnv
+from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig
 from covey.envs.vmas.world import BLUE, GREEN, RED, Agent, World
 from covey.types import Array, Key, MetricSpec
 
@@ -70,7 +70,3 @@ class SimpleCrypto(Scenario):
     def metrics(self, state: ScenarioState) -> dict[str, Array]:
         correct = jnp.mean((state.world.communication > 0.5) == (state.memory["secret"] > 0.5), -1)
         return {"bob_correct": correct[BOB], "eve_correct": correct[EVE]}
-
-
-def make(config: SimpleCryptoConfig) -> VmasEnv:
-    return VmasEnv(SimpleCrypto(config))

@@ -11,7 +11,7 @@ import numpy as np
 
 from covey.envs.vmas.geometry import norm
 from covey.envs.vmas.particles import offsets, scatter
-from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig, VmasEnv
+from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig
 from covey.envs.vmas.shapes import Sphere
 from covey.envs.vmas.world import GRAY, RED, Agent, Landmark, World
 from covey.types import Array, Key, MetricSpec
@@ -78,7 +78,3 @@ class SimplePush(Scenario):
     def metrics(self, state: ScenarioState) -> dict[str, Array]:
         adversary, agent = (norm(self.to_goal(state)) < BODY.radius).astype(jnp.float32)
         return {"agent_at_goal": agent, "adversary_at_goal": adversary}
-
-
-def make(config: SimplePushConfig) -> VmasEnv:
-    return VmasEnv(SimplePush(config))

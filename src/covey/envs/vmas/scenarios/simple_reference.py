@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from covey.envs.vmas.geometry import norm
 from covey.envs.vmas.particles import offsets, scatter
-from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig, VmasEnv
+from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig
 from covey.envs.vmas.shapes import Sphere
 from covey.envs.vmas.world import BLUE, GRAY, GREEN, RED, Agent, Landmark, World
 from covey.types import Array, Key, MetricSpec
@@ -72,7 +72,3 @@ class SimpleReference(Scenario):
 
     def metrics(self, state: ScenarioState) -> dict[str, Array]:
         return {"at_goal": jnp.mean(self.to_goal(state) < BODY.radius)}
-
-
-def make(config: SimpleReferenceConfig) -> VmasEnv:
-    return VmasEnv(SimpleReference(config))

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from covey.envs.vmas.geometry import norm
 from covey.envs.vmas.particles import scatter
-from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig, VmasEnv
+from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig
 from covey.envs.vmas.shapes import Sphere
 from covey.envs.vmas.world import GRAY, Agent, Landmark, World
 from covey.types import Array, Key, MetricSpec
@@ -74,7 +74,3 @@ class SimpleSpeakerListener(Scenario):
 
     def metrics(self, state: ScenarioState) -> dict[str, Array]:
         return {"at_goal": (self.to_goal(state) < BODY.radius).astype(jnp.float32)}
-
-
-def make(config: SimpleSpeakerListenerConfig) -> VmasEnv:
-    return VmasEnv(SimpleSpeakerListener(config))

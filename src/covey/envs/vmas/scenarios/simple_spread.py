@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from covey.envs.vmas.particles import distances, offsets, offsets_to_others, scatter
-from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig, VmasEnv
+from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig
 from covey.envs.vmas.shapes import Sphere
 from covey.envs.vmas.world import BLACK, BLUE, Agent, Landmark, World
 from covey.types import Array, Key, MetricSpec
@@ -78,7 +78,3 @@ class SimpleSpread(Scenario):
             "covered": jnp.mean(self.to_nearest_agent(state) < RADIUS),
             "collisions": self.num_collisions(state).astype(jnp.float32),
         }
-
-
-def make(config: SimpleSpreadConfig) -> VmasEnv:
-    return VmasEnv(SimpleSpread(config))

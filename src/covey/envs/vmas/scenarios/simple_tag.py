@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from covey.envs.vmas.particles import distances, offsets, offsets_to_others, others, scatter
-from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig, VmasEnv
+from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig
 from covey.envs.vmas.shapes import Sphere
 from covey.envs.vmas.world import BLACK, GREEN, RED, Agent, Landmark, World, WorldState
 from covey.types import Array, Key, MetricSpec
@@ -148,7 +148,3 @@ class SimpleTag(Scenario):
 
     def metrics(self, state: ScenarioState) -> dict[str, Array]:
         return {"catches": state.memory["catches"]}
-
-
-def make(config: SimpleTagConfig) -> VmasEnv:
-    return VmasEnv(SimpleTag(config))

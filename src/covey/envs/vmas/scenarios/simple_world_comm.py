@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from covey.envs.vmas.particles import distances, offsets, others, scatter
-from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig, VmasEnv
+from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig
 from covey.envs.vmas.shapes import Sphere
 from covey.envs.vmas.world import GRAY, LIGHT_GREEN, Agent, Landmark, World
 from covey.types import Array, Key, MetricSpec
@@ -140,7 +140,3 @@ class SimpleWorldComm(Scenario):
             "catches": self.caught(state).sum().astype(jnp.float32),
             "eaten": self.eating(self.to_food(state)).sum().astype(jnp.float32),
         }
-
-
-def make(config: SimpleWorldCommConfig) -> VmasEnv:
-    return VmasEnv(SimpleWorldComm(config))

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from covey.envs.vmas import physics
 from covey.envs.vmas.geometry import norm
 from covey.envs.vmas.placement import place_apart
-from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig, VmasEnv
+from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig
 from covey.envs.vmas.shapes import Box, Sphere
 from covey.envs.vmas.world import GREEN, LIGHT_GREEN, RED, Agent, Colour, Landmark, World, WorldState, numbered
 from covey.types import Array, Key, MetricSpec
@@ -124,7 +124,3 @@ class Transport(Scenario):
 
     def metrics(self, state: ScenarioState) -> dict[str, Array]:
         return {"at_goal": jnp.mean(self.at_goal(state.world))}
-
-
-def make(config: TransportConfig) -> VmasEnv:
-    return VmasEnv(Transport(config))

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from covey.envs.vmas.geometry import unit
-from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig, VmasEnv
+from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig
 from covey.envs.vmas.shapes import Line, Sphere
 from covey.envs.vmas.world import BLACK, Agent, Landmark, World, WorldState, numbered
 from covey.types import Array, Key, MetricSpec
@@ -85,7 +85,3 @@ class Wheel(Scenario):
 
     def metrics(self, state: ScenarioState) -> dict[str, Array]:
         return {"speed_error": self.speed_error(state.world)}
-
-
-def make(config: WheelConfig) -> VmasEnv:
-    return VmasEnv(Wheel(config))

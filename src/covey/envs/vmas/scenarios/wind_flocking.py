@@ -15,7 +15,7 @@ import numpy as np
 
 from covey.envs.vmas.dynamics import Holonomic, VelocityControl
 from covey.envs.vmas.geometry import norm, unit
-from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig, VmasEnv
+from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig
 from covey.envs.vmas.shapes import Sphere
 from covey.envs.vmas.world import Agent, World, WorldState
 from covey.types import Array, Key, MetricSpec
@@ -153,7 +153,3 @@ class WindFlocking(Scenario):
             "height": position[:, 1].max(),
             "distance_error": jnp.abs(norm(position[BIG] - position[SMALL]) - DESIRED_DISTANCE),
         }
-
-
-def make(config: WindFlockingConfig) -> VmasEnv:
-    return VmasEnv(WindFlocking(config))
