@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from covey.envs.vmas.geometry import dot, norm
+from covey.envs.vmas.vectors import Vector, choose
 from covey.envs.vmas.world import WorldState
 from covey.types import Array, Key, pytree
 
@@ -139,39 +140,43 @@ class TeamPolicy:
         """`[N, 2]`, of the last target, which moves with the ball, and random places."""
         position, ball = world.position[self.players], world.position[self.ball]
         deviation = SEARCH_DEVIATION * (1 + 3 * (1 - self.decision))
-        around = jnp.stack([jnp.broadcast_to(ball, position.shape), position], 1)
+        around_ball, around_self = (
+            centre + deviation * memory["searched"][:, i] for i, centre in enumerate((ball, position))
+        )
         last = ball + memory["target_from_ball"]
-        places = jnp.concatenate([last[:, None], around + deviation * memory["searched"]], 1)
-        places = self.within_pitch(places)
-        values = self.value(world, places)
+        places = [self.within_pitch(Vector.of(place)) for place in (last, around_ball, around_self)]
+        values = [self.value(world, place) for place in places]
         if self.decision != 1:
-            values = values + (1 - self.decision) * memory["value_error"]
-            values = values.at[:, 0].add(3 * (1 - self.decision))  # a weak team rarely thinks again
-        best = jnp.argmax(values, 1)
-        return jnp.take_along_axis(places, best[:, None, None], 1)[:, 0]
+            weakness = 1 - self.decision
+            values = [value + weakness * memory["value_error"][:, i] for i, value in enumerate(values)]
+            values[0] = values[0] + 3 * weakness  # a weak team rarely thinks again
+        best, best_value = places[0], values[0]
+        for place, value in zip(places[1:], values[1:], strict=True):
+            best = choose(value > best_value, place, best)
+            best_value = jnp.maximum(value, best_value)
+        return best.stack()
 
-    def within_pitch(self, places: Array) -> Array:
+    def within_pitch(self, place: Vector) -> Vector:
         """The nearest place on the pitch or, at the height of a goal, inside it."""
         half_length, half_width = (size / 2 - self.agent_size for size in self.pitch)
-        y = jnp.clip(places[..., 1], -half_width, half_width)
+        y = jnp.clip(place.y, -half_width, half_width)
         before_goal = jnp.abs(y) < self.goal_size / 2 - self.agent_size
         limit = half_length + self.goal_depth * before_goal
-        return jnp.stack([jnp.clip(places[..., 0], -limit, limit), y], -1)
+        return Vector(x=jnp.clip(place.x, -limit, limit), y=y)
 
-    def value(self, world: WorldState, places: Array) -> Array:
-        """How good each player's `places [N, K, 2]` are: `[N, K]`."""
-        ball = world.position[self.ball]
-        to_ball = direction(ball - places)
-        near_ball = jnp.exp(-2 * norm(places - ball) ** 4)
-        behind_ball = jnp.minimum(1.25 + dot(to_ball, direction(world.position[self.target_net] - places)), 1.0)
+    def value(self, world: WorldState, place: Vector) -> Array:
+        """How good it is for each player to go to its `place [N]`: `[N]`."""
+        at = Vector.of(world.position)
+        to_ball = (at[self.ball] - place).direction()
+        near_ball = jnp.exp(-2 * jnp.square((place - at[self.ball]).squared()))
+        behind_ball = jnp.minimum(1.25 + to_ball.dot((at[self.target_net] - place).direction()), 1.0)
         # VMAS does not bring this to length 1.
-        from_own_net = places - world.position[self.own_net]
-        defending = jnp.maximum(dot(to_ball, from_own_net), 0.0)
-        crowd = jnp.exp(-5 * norm(world.position[self.players] - places[:, :, None]))  # [N, K, N]
-        others = ~np.eye(self.num_players, dtype=bool)[:, None]
-        alone = 1 - jnp.sqrt(jnp.sum(jnp.square(crowd) * others, -1))
-        to_wall = np.array(self.pitch, np.float32) / 2 - jnp.abs(places)  # to the nearer one, along each axis
-        off_walls = 1 - norm(jnp.exp(-8 * jnp.abs(to_wall)))
+        defending = jnp.maximum(to_ball.dot(place - at[self.own_net]), 0.0)
+        others = ~np.eye(self.num_players, dtype=bool)
+        to_others = (at[self.players][None] - place[:, None]).norm()
+        alone = 1 - jnp.sqrt(jnp.sum(jnp.exp(-10 * to_others) * others, -1))
+        to_wall_x, to_wall_y = (size / 2 - jnp.abs(z) for size, z in zip(self.pitch, (place.x, place.y), strict=True))
+        off_walls = 1 - jnp.sqrt(jnp.exp(-16 * jnp.abs(to_wall_x)) + jnp.exp(-16 * jnp.abs(to_wall_y)))
         return (off_walls + alone + near_ball + behind_ball + defending) / 5
 
 

@@ -12,9 +12,10 @@ import numpy as np
 
 from covey.envs.vmas.dynamics import Delayed, Dynamics, Holonomic, VelocityControl
 from covey.envs.vmas.geometry import norm
-from covey.envs.vmas.physics import distances, limit_norm
+from covey.envs.vmas.physics import distances, limit_length
 from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig
 from covey.envs.vmas.shapes import Box, Line, Sphere
+from covey.envs.vmas.vectors import Vector
 from covey.envs.vmas.world import BLACK, BLUE, GREEN, Agent, Landmark, World, WorldState, numbered
 from covey.types import Array, Key, MetricSpec
 
@@ -207,7 +208,7 @@ def velocity_control(max_force: float) -> VelocityControl:
 
 def limit_command(u: Array, fastest: float, slowest: float) -> Array:
     """Velocity commands `[A, 2]` no longer than `fastest`, and none shorter than `slowest`: those stand still."""
-    u = limit_norm(u, np.full(len(u), fastest, np.float32))
+    u = limit_length(Vector.of(u), np.full(len(u), fastest, np.float32)).stack()
     return jnp.where(norm(u)[:, None] < slowest, 0.0, u)
 
 
