@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
+from covey.algorithms.base import make_team
+from covey.algorithms.random import make_random_group
 from covey.experiment.devices import start_jax
 from covey.experiment.environment import git_commit
 from covey.files import to_json, write_atomically
-from covey.ops.distributions import make_distribution
-from covey.types import ActionSpec, Algorithm, Array, Continuous, EnvSpec, Key, PyTree, TimeStep
+from covey.types import Algorithm, EnvSpec
 
 HERE = Path(__file__).parent
 
@@ -119,28 +119,7 @@ def _calibrate(program: Program, seconds: float) -> int:
 
 def make_random_team(spec: EnvSpec) -> Algorithm:
     """An algorithm that learns nothing and takes every legal action with equal probability."""
-
-    def act(state: PyTree, timestep: TimeStep, carry: PyTree, key: Key, explore: bool) -> tuple[PyTree, PyTree, PyTree]:
-        keys = jax.random.split(key, len(spec.groups))
-        actions = {}
-        for (name, group), key_group in zip(spec.groups.items(), keys, strict=True):
-            step = timestep.groups[name]
-            actions[name] = sample_uniform(group.action, step.alive.shape, step.action_mask, key_group)
-        return actions, {name: {} for name in spec.groups}, carry
-
-    def update(*_: Any) -> Any:
-        raise NotImplementedError("a random team does not learn")
-
-    return Algorithm(init=lambda key: (), initial_carry=lambda num_envs: (), act=act, update=update)
-
-
-def sample_uniform(action: ActionSpec, shape: tuple[int, ...], mask: Array | None, key: Key) -> Array:
-    """Actions `[*shape, …]`, uniform over what is legal."""
-    if isinstance(action, Continuous):
-        low, high = jnp.asarray(action.low), jnp.asarray(action.high)
-        return jax.random.uniform(key, (*shape, action.size), minval=low, maxval=high)
-    distribution = make_distribution(action)
-    return distribution.sample(jnp.zeros((*shape, distribution.num_parameters)), mask, key)
+    return make_team({group: make_random_group(spec, group) for group in spec.groups})
 
 
 # -------------------------------------------------------------------------------------------------------- reporting

@@ -27,7 +27,7 @@ from covey.results import mean_and_interval
 from covey.types import Array, Key
 
 ANCHORS = Path(covey.__file__).parent / "anchors.json"
-SUITES = ("lbf", "mpe", "overcooked")  # all of their tasks
+SUITES = ("lbf", "mpe", "overcooked", "vmas")  # all of their tasks
 TASKS = (
     "rware/tiny-2ag",
     "rware/tiny-2ag-hard",
@@ -77,7 +77,7 @@ def measure(task: str, num_episodes: int, at_once: int, seed: int) -> dict[str, 
 
     @jax.jit
     def play(key: Key) -> dict[str, Array]:
-        return episode_values(play_episodes(env, team, (), key, num_episodes=at_once, deterministic=False))
+        return episode_values(play_episodes(env, team, team.init(key), key, num_episodes=at_once, deterministic=False))
 
     keys = jax.random.split(jax.random.key(seed), math.ceil(num_episodes / at_once))
     rounds = [jax.device_get(play(key)) for key in keys]

@@ -219,7 +219,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_train_gets_the_configuration(calls: list[Any]) -> None:
     assert cli.main(["train", "seed=4"]) == 0
     [(config, _)] = calls
-    assert (config.algorithm.name, config.task.name, config.model.name) == ("mappo", "lbf/8x8-2p-2f-coop", "mlp")
+    assert (config.algorithm.name, config.task.name, config.model.name) == ("mappo", "vmas/navigation", "mlp")
     assert config.seed == 4
 
 

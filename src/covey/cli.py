@@ -44,7 +44,7 @@ Exit codes: 0 done; 1 failed; 2 bad input, nothing started; 130 and 143 interrup
 
 KEYS_HELP = """\
   algorithm=mappo                 covey list algorithms
-  task=lbf/8x8-2p-2f-coop         covey list tasks
+  task=vmas/navigation            covey list tasks
   model=mlp  critic_model=mlp     covey list models; the critic's, fields included, is the actor's unless given
   experiment=debug                covey list presets
   seed=0 or seeds=3               seeds=3 trains 0, 1 and 2, each in a run directory of its own
@@ -169,6 +169,8 @@ class EvaluateOptions:
 
 def _evaluate(arguments: list[str]) -> None:
     path, rest = _run_directory("evaluate", arguments)
+    opponents, rest = _with_prefix("opponents.", rest)
+    task, rest = _with_prefix("task.", rest)
     values: dict[str, Any] = dict(_key_values("evaluate", rest, [field.name for field in fields(EvaluateOptions)]))
     for name in values.keys() - {"output", "render"}:
         values[name] = _scalar(values[name])
@@ -182,7 +184,21 @@ def _evaluate(arguments: list[str]) -> None:
         render=options.render,
         deterministic=options.deterministic,
         parameters=options.parameters.name,
+        opponents=opponents,
+        task={name: _scalar(value) for name, value in task.items()},
     )
+
+
+def _with_prefix(prefix: str, arguments: list[str]) -> tuple[dict[str, str], list[str]]:
+    """The values of `prefixNAME=value` by name, and the other arguments."""
+    own = [text for text in arguments if text.startswith(prefix)]
+    values = {}
+    for text in own:
+        name, equals, value = text.removeprefix(prefix).partition("=")
+        if not (name and equals and value):
+            raise UsageError(f"cannot read '{text}': everything here is key=value (`covey evaluate --help`)")
+        values[name] = value
+    return values, [text for text in arguments if text not in own]
 
 
 def _run_directory(verb: str, arguments: list[str]) -> tuple[Path, list[str]]:
@@ -309,7 +325,7 @@ KINDS = [kind for kind in LISTS if kind != "summary"]
 
 VERBS = {
     "train": Verb(
-        _train, f"covey train [key=value …]\n\nTrains a team. Without anything: MAPPO forages.\n\n{KEYS_HELP}"
+        _train, f"covey train [key=value …]\n\nTrains a team. Without anything: MAPPO on vmas/navigation.\n\n{KEYS_HELP}"
     ),
     "resume": Verb(
         _resume,
@@ -336,6 +352,9 @@ Plays episodes with a trained team and prints its returns.
   render=team.gif             draw an episode
   deterministic=true          greedy, or sampled if false; default: greedy, except policies over discrete actions
   parameters=final            or best
+  opponents.GROUP=random      who plays a group instead of the team: random, reference (the task's own hand-written
+                              policy, where it has one), or another run directory
+  task.FIELD=value            play another configuration of the task
 """,
     ),
     "list": Verb(

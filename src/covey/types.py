@@ -204,6 +204,7 @@ class Algorithm:
     act(state, timestep [B, …], carry, key, explore) -> (actions by group, extras by group, carry)
     update(state, batch, key, progress) -> (state, metrics, priorities or None)
     sequence_length: how many contiguous steps one carry serves in a batch (1: the algorithm has no memory)
+    groups: of a team's algorithm, each group's own
     """
 
     init: Callable[[Key], PyTree]
@@ -211,3 +212,4 @@ class Algorithm:
     act: Callable[..., tuple[PyTree, PyTree, PyTree]]
     update: Callable[..., tuple[PyTree, dict[str, Array], PyTree]]
     sequence_length: int = 1
+    groups: Mapping[str, Algorithm] = dataclasses.field(default_factory=dict)

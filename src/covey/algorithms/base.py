@@ -105,6 +105,7 @@ def make_team(parts: Mapping[str, Algorithm], hooks: Hooks = Hooks()) -> Algorit
         act=act,
         update=update,
         sequence_length=max(sequence_lengths, default=1),
+        groups=parts,
     )
 
 

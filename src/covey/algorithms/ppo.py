@@ -76,7 +76,7 @@ class PpoConfig:
     share_parameters: bool = True  # between the actors of a group
     share_critic_parameters: bool = True
     agent_ids: bool = True  # append a one-hot id to observations, so that shared parameters can play different roles
-    lr: float = 5e-4
+    lr: float = 1e-3
     lr_schedule: Schedule = Schedule.linear
     adam_eps: float = 1e-5
     max_grad_norm: float = 0.5  # of each network
@@ -87,8 +87,8 @@ class PpoConfig:
     value_coef: float = 0.5
     entropy_coef: float = 0.01
     entropy_schedule: Schedule = Schedule.constant
-    epochs: int = 4
-    num_minibatches: int = 4
+    epochs: int = 8
+    num_minibatches: int = 8
     minibatch_size: int | None = None  # frames; if given, it sets the number of minibatches
     sequence_length: int | None = None  # steps a memory is unrolled in learning; None: the whole rollout
     advantage_normalisation: AdvantageNormalisation = AdvantageNormalisation.minibatch

@@ -57,7 +57,7 @@ from covey.experiment.config import (
 )
 
 SHIPPED = Path(__file__).parent / "presets"
-DEFAULTS = {"experiment": "default", "algorithm": "mappo", "task": "lbf/8x8-2p-2f-coop", "model": "mlp"}
+DEFAULTS = {"experiment": "default", "algorithm": "mappo", "task": "vmas/navigation", "model": "mlp"}
 PATHS = ("run_dir", "code_dir", "config_dir", "init_from")  # taken as they are, whatever characters they hold
 TOP_LEVEL = tuple(field.name for field in dataclasses.fields(Config))
 

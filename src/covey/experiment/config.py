@@ -97,7 +97,7 @@ class OnlineConfig(ExperimentConfig):
     """The online loop: an iteration steps `num_envs` environments `rollout_length` times, then updates."""
 
     num_envs: int = 64
-    rollout_length: int = 128
+    rollout_length: int = 32
     shaping_frames: int | None = None  # over which a task's shaping falls to zero; None: it stays
 
     def __post_init__(self) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +12,17 @@ import jax
 import numpy as np
 
 from covey import metrics as names
+from covey import registry
+from covey.envs.base import Env
 from covey.errors import UsageError
-from covey.experiment.build import is_deterministic, make_evaluate
+from covey.experiment.build import build_env, is_deterministic, make_evaluate
 from covey.experiment.console import Console, format_returns
+from covey.experiment.opponents import face
 from covey.experiment.policy import Policy, load
 from covey.experiment.run_directory import run_directories
 from covey.files import to_json, write_atomically
 from covey.results import mean_and_interval
-from covey.types import PyTree
+from covey.types import Algorithm, PyTree
 
 EPISODES_AT_ONCE = 128
 FRAMES_PER_SECOND = 10
@@ -32,8 +37,13 @@ def evaluate_run(
     deterministic: bool | None = None,
     parameters: str = "final",
     seed: int = 0,
+    opponents: Mapping[str, str] | None = None,
+    task: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Evaluates the run in `path` (of several seeds, each); returns what `output` would hold."""
+    """Evaluates the run in `path` (of several seeds, each); returns what `output` would hold.
+
+    `opponents` take the places of some groups (`opponents.py`), and `task` changes fields of the task.
+    """
     if episodes < 1:
         raise UsageError(f"episodes must be at least 1, not {episodes}")
     if render is not None:
@@ -41,9 +51,11 @@ def evaluate_run(
     reports = []
     for directory in run_directories(path):
         policy = load(directory, parameters=parameters)
+        players = make_players(policy, opponents or {}, task or {})
         greedy = is_deterministic(policy.config, policy.env) if deterministic is None else deterministic
-        values = play(policy, episodes, greedy, seed)
-        reports.append(make_report(directory, policy, values, greedy, parameters))
+        values = play(players, episodes, greedy, seed)
+        about = {"parameters": parameters, "deterministic": greedy, "opponents": opponents or {}, "changes": task or {}}
+        reports.append(make_report(directory, policy, values, about))
         print_report(reports[-1])
     report = reports[0] if len(reports) == 1 else merge_reports(reports)
     if len(reports) > 1:
@@ -54,34 +66,52 @@ def evaluate_run(
     if render is not None:
         first = load(run_directories(path)[0], parameters=parameters)
         greedy = is_deterministic(first.config, first.env) if deterministic is None else deterministic
-        draw(first, Path(render), greedy, seed)
+        draw(make_players(first, opponents or {}, task or {}), Path(render), greedy, seed)
         print(f"wrote {render}")
     return report
 
 
-def play(policy: Policy, episodes: int, deterministic: bool, seed: int) -> dict[str, np.ndarray]:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Players:
+    """Everyone who acts in `env`."""
+
+    env: Env
+    algorithm: Algorithm
+    learner: PyTree
+
+
+def make_players(policy: Policy, opponents: Mapping[str, str], changes: Mapping[str, Any]) -> Players:
+    if not opponents and not changes:
+        return Players(env=policy.env, algorithm=policy.algorithm, learner=policy.learner)
+    config = policy.config
+    fields = registry.build_config(config.task.config, dict(changes), "task")
+    env = build_env(dataclasses.replace(config, task=dataclasses.replace(config.task, config=fields)))
+    algorithm, learner = face(policy, env, opponents)
+    return Players(env=env, algorithm=algorithm, learner=learner)
+
+
+def play(players: Players, episodes: int, deterministic: bool, seed: int) -> dict[str, np.ndarray]:
     """Per-episode values of exactly `episodes` episodes, some at a time."""
     at_once = min(episodes, EPISODES_AT_ONCE)
-    evaluate = make_evaluate(policy.env, policy.algorithm, at_once, deterministic, jax.devices()[:1])
+    evaluate = make_evaluate(players.env, players.algorithm, at_once, deterministic, jax.devices()[:1])
     rounds: list[dict[str, np.ndarray]] = []
     with Console(episodes, show=sys.stdout.isatty()) as console:
         while len(rounds) * at_once < episodes:
             with console.compiling("and playing episodes"):
-                values = evaluate(policy.learner, jax.random.fold_in(jax.random.key(seed), len(rounds)))
+                values = evaluate(players.learner, jax.random.fold_in(jax.random.key(seed), len(rounds)))
                 rounds.append(jax.tree.map(np.asarray, values))
     return {name: np.concatenate([r[name] for r in rounds])[:episodes] for name in rounds[0]}
 
 
 def make_report(
-    directory: Path, policy: Policy, values: dict[str, np.ndarray], deterministic: bool, parameters: str
+    directory: Path, policy: Policy, values: dict[str, np.ndarray], about: dict[str, Any]
 ) -> dict[str, Any]:
     mean, half_width = mean_and_interval(values[names.MEAN_RETURN])
     return {
         "run": str(directory),
         "task": policy.config.task.name,
         "algorithm": policy.config.algorithm.name,
-        "parameters": parameters,
-        "deterministic": deterministic,
+        **about,
         "returns": policy.env.spec.returns,
         "mean_return": mean,
         "interval_95": [mean - half_width, mean + half_width],
@@ -101,6 +131,10 @@ def print_report(report: dict[str, Any]) -> None:
     how = "greedy" if report["deterministic"] else "sampled"
     what = f"{report['algorithm']} on {report['task']}"
     print(f"{what}, {report['parameters']} parameters, {how} actions ({report['run']})")
+    against = [f"{group} by {source}" for group, source in report["opponents"].items()]
+    changed = [f"{name}={value}" for name, value in report["changes"].items()]
+    if against or changed:
+        print(f"  {', '.join([*against, *changed])}")
     for name, values in episodes.items():
         print(f"  {name:<16} {format_returns(values)}")
 
@@ -120,27 +154,27 @@ def check_video(path: str) -> None:
             raise UsageError(f"render={path}: mp4 needs ffmpeg, which is not installed; .gif needs nothing")
 
 
-def draw(policy: Policy, path: Path, deterministic: bool, seed: int) -> None:
+def draw(players: Players, path: Path, deterministic: bool, seed: int) -> None:
     """Plays one episode and writes it as an animation (or, as .png, its last picture)."""
-    states = episode_states(policy, deterministic, seed)
-    write_video(policy.env.render(states), path)
+    states = episode_states(players, deterministic, seed)
+    write_video(players.env.render(states), path)
 
 
-def episode_states(policy: Policy, deterministic: bool, seed: int) -> list[PyTree]:
+def episode_states(players: Players, deterministic: bool, seed: int) -> list[PyTree]:
     """The environment's states through one episode."""
-    env = policy.env
+    env, algorithm = players.env, players.algorithm
 
     @jax.jit
     def step(state: PyTree, timestep: PyTree, carry: PyTree, key: Any) -> tuple[PyTree, PyTree, PyTree]:
         key_act, key_env = jax.random.split(key)
         batched = jax.tree.map(lambda x: x[None], timestep)
-        actions, _, carry = policy.algorithm.act(policy.learner, batched, carry, key_act, not deterministic)
+        actions, _, carry = algorithm.act(players.learner, batched, carry, key_act, not deterministic)
         state, timestep = env.step(state, jax.tree.map(lambda a: a[0], actions), key_env)
         return state, timestep, carry
 
     key_reset, key_play = jax.random.split(jax.random.key(seed))
     state, timestep = jax.jit(env.reset)(key_reset)
-    carry, states = policy.initial_carry(1), [state]
+    carry, states = algorithm.initial_carry(1), [state]
     for number in range(env.spec.time_limit):
         state, timestep, carry = step(state, timestep, carry, jax.random.fold_in(key_play, number))
         states.append(state)

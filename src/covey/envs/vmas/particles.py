@@ -36,6 +36,21 @@ def others(count: int) -> np.ndarray:
     return np.array([[j for j in range(count) if j != i] for i in range(count)], int).reshape(count, count - 1)
 
 
+def read_offsets(observation: Array, start: int, count: int) -> Array:
+    """The `count` offsets that begin at number `start` of observations `[N, F]`: `[N, count, 2]`."""
+    return observation[:, start : start + 2 * count].reshape(len(observation), count, 2)
+
+
+def nearest_of(vectors: Array, distance: Array) -> Array:
+    """Of `vectors [N, M, 2]`, the one at the smallest of `distance [N, M]`: `[N, 2]`."""
+    return jnp.take_along_axis(vectors, jnp.argmin(distance, -1)[:, None, None], 1)[:, 0]
+
+
+def full_speed(vector: Array) -> Array:
+    """The largest action, in −1…1, along `vector [N, 2]`."""
+    return vector / jnp.maximum(jnp.max(jnp.abs(vector), -1, keepdims=True), 1e-6)
+
+
 def offsets_to_others(position: Array) -> Array:
     """From each of `position [N, 2]` to all the rest: `[N, 2(N - 1)]`."""
     count = len(position)

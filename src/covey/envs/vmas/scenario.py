@@ -25,7 +25,7 @@ import dataclasses
 import functools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
@@ -112,6 +112,11 @@ class Scenario:
     def post_step(self, state: ScenarioState, key: Key) -> ScenarioState:
         return state
 
+    def reference_policies(self) -> Mapping[str, Callable[[Array], Array]]:
+        """Hand-written opponents: by group, from its observations `[A, F]` (and whatever is appended to them) to its
+        continuous actions."""
+        return {}
+
     def colours(self, state: ScenarioState) -> Mapping[str, Colour | None]:
         """For pictures: by name, entities of another colour than their own in this state, or invisible (None)."""
         return {}
@@ -130,6 +135,10 @@ class VmasEnv:
         self._step_world = physics.make_step(self.world)
         self._acting = [i for i, agent in enumerate(self.world.agents) if not agent.scripted]
         self.groups = group_agents([self.world.agents[i].name for i in self._acting])
+
+    @property
+    def reference_policies(self) -> Mapping[str, Callable[[Array], Array]]:
+        return self.scenario.reference_policies() if self.scenario.config.continuous_actions else {}
 
     @functools.cached_property
     def spec(self) -> EnvSpec:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from covey.envs.vmas.geometry import norm
-from covey.envs.vmas.particles import offsets, offsets_to_others, scatter
+from covey.envs.vmas.particles import nearest_of, offsets, offsets_to_others, read_offsets, scatter
 from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig
 from covey.envs.vmas.shapes import Sphere
 from covey.envs.vmas.world import BLACK, BLUE, RED, Agent, Landmark, World
@@ -17,6 +19,7 @@ from covey.types import Array, Key, MetricSpec
 
 BODY = Sphere(radius=0.15)
 LANDMARK = Sphere(radius=0.08)
+GAIN = 5.0  # of a reference policy, from offsets to actions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,6 +90,26 @@ class SimpleAdversary(Scenario):
         split = self.config.n_adversaries
         with_goal = jnp.concatenate([self.goal(state) - position, everything], -1)
         return [*everything[:split], *with_goal[split:]]
+
+    def reference_policies(self) -> dict[str, Callable[[Array], Array]]:
+        """Adversaries go to the landmark nearest to an agent; the first agent to the goal, others to the farthest from
+        it, so as not to give it away."""
+        c = self.config
+        num_landmarks, num_good = c.n_agents - 1, c.n_agents - c.n_adversaries
+
+        def guess(observation: Array) -> Array:
+            landmarks = read_offsets(observation, 0, num_landmarks)
+            agents = read_offsets(observation, 2 * (num_landmarks + c.n_adversaries - 1), num_good)
+            to_agents = norm(landmarks[:, :, None] - agents[:, None]).min(-1)
+            return jnp.clip(GAIN * nearest_of(landmarks, to_agents), -1.0, 1.0)
+
+        def mislead(observation: Array) -> Array:
+            goal, landmarks = observation[:, :2], read_offsets(observation, 2, num_landmarks)
+            elsewhere = nearest_of(landmarks, -norm(landmarks - goal[:, None]))
+            first = np.arange(num_good)[:, None] == 0
+            return jnp.clip(GAIN * jnp.where(first, goal, elsewhere), -1.0, 1.0)
+
+        return {"adversary": guess, "agent": mislead}
 
     def metrics(self, state: ScenarioState) -> dict[str, Array]:
         adversaries, good = self.to_goal(state)

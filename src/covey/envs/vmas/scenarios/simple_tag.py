@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from covey.envs.vmas.particles import distances, offsets, offsets_to_others, others, scatter
+from covey.envs.vmas.geometry import norm
+from covey.envs.vmas.particles import (
+    distances,
+    full_speed,
+    nearest_of,
+    offsets,
+    offsets_to_others,
+    others,
+    read_offsets,
+    scatter,
+)
 from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig
 from covey.envs.vmas.shapes import Sphere
 from covey.envs.vmas.world import BLACK, GREEN, RED, Agent, Landmark, World, WorldState
@@ -19,6 +30,7 @@ ADVERSARY = Sphere(radius=0.075)
 GOOD = Sphere(radius=0.05)
 OBSTACLE = Sphere(radius=0.2)
 REACH = ADVERSARY.radius + GOOD.radius  # an adversary that is nearer than this has caught the agent
+LEAD = 0.2  # seconds that a chasing adversary looks ahead
 EDGE = 0.1  # obstacles start at least this far from the bounds
 
 
@@ -145,6 +157,28 @@ class SimpleTag(Scenario):
             *([position] if c.observe_pos else []),
             offsets(position, state.world.position[self.landmarks]),
         ]
+
+    def reference_policies(self) -> dict[str, Callable[[Array], Array]]:
+        """Adversaries run to where the nearest agent will be; agents run from all adversaries, and from the edge."""
+        c = self.config
+        of_itself = 2 * (c.observe_vel + c.observe_pos + c.num_landmarks)
+        of_team = 2 * (c.num_adversaries - 1) * c.observe_same_team
+
+        def chase(observation: Array) -> Array:
+            prey = read_offsets(observation, of_itself + of_team, c.num_good_agents)
+            speeds = read_offsets(observation, of_itself + of_team + 2 * c.num_good_agents, c.num_good_agents)
+            return full_speed(nearest_of(prey + LEAD * speeds, norm(prey)))
+
+        def flee(observation: Array) -> Array:
+            hunters = read_offsets(observation, of_itself, c.num_adversaries)
+            away = -jnp.sum(hunters / jnp.maximum(norm(hunters), 1e-3)[..., None] ** 3, 1)
+            if c.observe_pos:
+                at = 2 * c.observe_vel
+                position = observation[:, at : at + 2] / c.bound
+                away = away - 10.0 * position * jnp.abs(position) ** 7
+            return full_speed(away)
+
+        return {"adversary": chase, "agent": flee}
 
     def metrics(self, state: ScenarioState) -> dict[str, Array]:
         return {"catches": state.memory["catches"]}
