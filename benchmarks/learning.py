@@ -41,34 +41,41 @@ NOT_COMPARED_EXPERIMENT = {"schedule_frames", "devices", "loggers", "logger_opti
 class Experiment:
     """`arguments` of `covey train`; `metric` is what counts, and `meaning` says what it is where it is no return.
 
-    The mean must be at least `threshold`, or with `at_most` not above it beyond its interval. `published` names the
-    entry of anchors.json to compare with, by algorithm and source. `tuning` states what was tried to get here.
+    The mean must be at least `threshold`, if there is one, or with `at_most` not above it beyond its interval.
+    `published` names the entry of anchors.json to compare with, by algorithm and source. `tuning` states what was tried
+    to get here, and `label` what sets the experiment apart from others on its task. `against` are arguments of
+    `covey evaluate`, each a further score, against opponents that do not learn for example.
     """
 
     arguments: str
-    threshold: float
+    threshold: float | None = None
     metric: str = "mean_return"
     meaning: str = ""
     at_most: bool = False
     published: tuple[str, str] | None = None
     tuning: str = "none"
+    label: str = ""
+    against: tuple[str, ...] = ()
 
 
-LBF = "task=lbf/8x8-2p-2f-coop experiment.frames=1_000_000"
+# Experiments of before rollouts became shorter: they name what they took from the defaults of then.
+LONG = "algorithm.lr=5e-4 algorithm.epochs=4 algorithm.num_minibatches=4 experiment.rollout_length=128"
+LBF = f"task=lbf/8x8-2p-2f-coop {LONG} experiment.frames=1_000_000"
 LBF_2S = (
     "task=lbf/2s-8x8-2p-2f-coop model=gru model.layers=[64] model.hidden_size=64 model.layers_after=[64] "
-    "algorithm.lr=1e-3 algorithm.sequence_length=16 experiment.num_envs=128 experiment.rollout_length=64 "
-    "experiment.frames=1_000_000"
+    "algorithm.lr=1e-3 algorithm.epochs=4 algorithm.num_minibatches=4 algorithm.sequence_length=16 "
+    "experiment.num_envs=128 experiment.rollout_length=64 experiment.frames=1_000_000"
 )
 RWARE = (
-    "algorithm=mappo algorithm.num_minibatches=2 experiment.num_envs=64 experiment.rollout_length=128 "
+    "algorithm=mappo algorithm.lr=5e-4 algorithm.epochs=4 algorithm.num_minibatches=2 experiment.num_envs=64 "
+    "experiment.rollout_length=128 "
     "experiment.frames=20_000_000 experiment.evaluation_interval=500_000"
 )
 MEMORY = (
-    "algorithm=ippo task=probe/memory experiment.frames=300_000 experiment.evaluation_interval=30_000 "
+    f"algorithm=ippo task=probe/memory {LONG} experiment.frames=300_000 experiment.evaluation_interval=30_000 "
     "experiment.evaluation_episodes=256 experiment.evaluation_deterministic=true"
 )
-EXPERIMENTS = {
+EXPERIMENTS: dict[str, Experiment] = {
     "lbf-ippo": Experiment(arguments=f"algorithm=ippo {LBF}", threshold=0.98, published=("ippo", "sable")),
     "lbf-mappo": Experiment(arguments=f"algorithm=mappo {LBF}", threshold=0.98, published=("mappo", "sable")),
     "lbf-2s-rec-ippo": Experiment(
@@ -78,14 +85,14 @@ EXPERIMENTS = {
         arguments=f"algorithm=mappo {LBF_2S}", threshold=0.95, published=("mappo", "sable"), tuning="one trial"
     ),
     "connector": Experiment(
-        arguments="algorithm=ippo task=connector/con-5x5x3a experiment.num_envs=128 experiment.rollout_length=32 "
-        "experiment.frames=2_000_000",
+        arguments="algorithm=ippo task=connector/con-5x5x3a algorithm.lr=5e-4 algorithm.epochs=4 "
+        "algorithm.num_minibatches=4 experiment.num_envs=128 experiment.rollout_length=32 experiment.frames=2_000_000",
         threshold=0.83,
         published=("ippo", "sable"),
     ),
     "smax-2s3z": Experiment(
-        arguments="algorithm=mappo task=smax/2s3z algorithm.lr=1e-3 algorithm.clip=0.1 experiment.num_envs=128 "
-        "experiment.rollout_length=64 experiment.frames=2_000_000",
+        arguments="algorithm=mappo task=smax/2s3z algorithm.lr=1e-3 algorithm.clip=0.1 algorithm.epochs=4 "
+        "algorithm.num_minibatches=4 experiment.num_envs=128 experiment.rollout_length=64 experiment.frames=2_000_000",
         threshold=0.95,
         metric="win_rate",
         meaning="share of battles won",
@@ -105,7 +112,8 @@ EXPERIMENTS = {
         tuning="none beyond tiny-4ag's",
     ),
     "overcooked-cramped": Experiment(
-        arguments="algorithm=ippo task=overcooked/cramped_room algorithm.lr=1e-3 experiment.frames=1_500_000 "
+        arguments="algorithm=ippo task=overcooked/cramped_room algorithm.lr=1e-3 algorithm.epochs=4 "
+        "algorithm.num_minibatches=4 experiment.rollout_length=128 experiment.frames=1_500_000 "
         "experiment.shaping_frames=1_000_000",
         threshold=200.0,
         published=("best of several", "jaxmarl_figures"),
@@ -114,6 +122,83 @@ EXPERIMENTS = {
     "memory-gru": Experiment(arguments=f"{MEMORY} model=gru critic_model=gru", threshold=0.99),
     "memory-mlp": Experiment(arguments=f"{MEMORY} model=mlp critic_model=mlp", threshold=0.5, at_most=True),
 }
+
+# ------------------------------------------------------------------------------------------------------------- VMAS
+
+VMAS = {  # by scenario: what `covey train` gets besides the task and the algorithm, and what is to be reached
+    "navigation": Experiment(arguments="experiment.frames=500_000", threshold=0.95),
+    "balance": Experiment(
+        arguments="experiment.frames=300_000",
+        meaning="100 times the way that the package came nearer to its goal; in 100 steps, four agents at full force "
+        "lift it by 0.58 at most, so about 60 is the ceiling",
+    ),
+    "balance-300-steps": Experiment(
+        arguments="task.time_limit=300 experiment.frames=600_000",
+        threshold=100.0,
+        meaning="100 times the way that the package came nearer to its goal, in 300 steps instead of 100",
+        label="300 steps",
+    ),
+    "transport": Experiment(arguments="experiment.frames=1_000_000"),
+    "sampling": Experiment(arguments="experiment.frames=300_000"),
+    "wheel": Experiment(arguments="experiment.frames=300_000"),
+    "dispersion": Experiment(arguments="experiment.frames=500_000", threshold=3.6),
+    "flocking": Experiment(arguments="experiment.frames=300_000"),
+    "give_way": Experiment(arguments="experiment.frames=500_000"),
+    "football": Experiment(
+        arguments="experiment.frames=1_000_000",
+        against=("", "task.disable_ai_red=true", "task.ai_red_agents=false opponents.agent_red=random"),
+    ),
+    "simple_spread": Experiment(arguments="experiment.frames=300_000"),
+    "simple_tag": Experiment(
+        arguments="experiment.frames=500_000",
+        metric="adversary_return",
+        against=(
+            "opponents.adversary=random",
+            "opponents.adversary=reference",
+            "opponents.agent=random",
+            "opponents.agent=reference",
+        ),
+    ),
+    "simple_adversary": Experiment(
+        arguments="experiment.frames=500_000",
+        metric="agent_return",
+        against=(
+            "opponents.adversary=random",
+            "opponents.adversary=reference",
+            "opponents.agent=random",
+            "opponents.agent=reference",
+        ),
+    ),
+    "passage": Experiment(
+        arguments="experiment.frames=1_000_000",
+        threshold=0.9,
+        metric="success",
+        meaning="share of episodes that end with all agents at their goals",
+    ),
+}
+# What tells agents with shared parameters apart is what the first tasks need; the variants show it.
+VARIANTS = {
+    "no-ids": ("algorithm.agent_ids=false", "without agent ids"),
+    "unshared": ("algorithm.agent_ids=false algorithm.share_parameters=false", "unshared parameters, no ids"),
+}
+
+
+def add_vmas() -> None:
+    for scenario, base in VMAS.items():
+        task = scenario.partition("-")[0]
+        for algorithm in ("ippo", "mappo"):
+            arguments = f"algorithm={algorithm} task=vmas/{task} {base.arguments}"
+            arguments += " experiment.evaluation_interval=50_000 experiment.evaluation_episodes=64"
+            EXPERIMENTS[f"vmas-{scenario}-{algorithm}"] = dataclasses.replace(base, arguments=arguments)
+    for scenario in ("dispersion", "passage"):
+        plain = EXPERIMENTS[f"vmas-{scenario}-mappo"]
+        for variant, (fields, label) in VARIANTS.items():
+            EXPERIMENTS[f"vmas-{scenario}-mappo-{variant}"] = dataclasses.replace(
+                plain, arguments=f"{plain.arguments} {fields}", threshold=None, label=label
+            )
+
+
+add_vmas()
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -146,7 +231,8 @@ def main(arguments: list[str] | None = None) -> None:
 def list_experiments() -> None:
     for name, experiment in EXPERIMENTS.items():
         sign = "<=" if experiment.at_most else ">="
-        print(f"{name}: {experiment.metric} {sign} {experiment.threshold:g}\n  covey train {experiment.arguments}")
+        target = "" if experiment.threshold is None else f" {sign} {experiment.threshold:g}"
+        print(f"{name}: {experiment.metric}{target}\n  covey train {experiment.arguments}")
 
 
 # ------------------------------------------------------------------------------------------------------------- run
@@ -170,10 +256,20 @@ def run(options: argparse.Namespace, overrides: list[str]) -> None:
         call_covey("train", *arguments, whole, f"run_dir={run_dir}")
     command = shlex.join(["covey", "train", *arguments, f"seeds={options.seeds}", f"run_dir={run_dir}"])
     result = summarise(options.name, experiment, command, [run_dir / f"seed_{seed}" for seed in seeds])
+    result["against"] = {text: score_against(run_dir, text) for text in experiment.against}
     options.results.mkdir(parents=True, exist_ok=True)
     path = options.results / f"{options.name}.json"
     write_atomically(path, compact_json(result))
-    print(f"{options.name}: {describe_value(result)}, {describe_threshold(result)}; wrote {path}")
+    print(f"{options.name}: {describe_value(result)} {describe_threshold(result)}; wrote {path}")
+
+
+def score_against(run_dir: Path, arguments: str) -> dict[str, Any]:
+    """Means over the seeds, of 512 episodes each with the final parameters, of every group's return and metric."""
+    output = run_dir / "against.json"
+    call_covey("evaluate", str(run_dir), *shlex.split(arguments), "episodes=512", f"output={output}")
+    report = json.loads(output.read_text(encoding="utf-8"))
+    means = [seed["means"] for seed in report.get("seeds", [report])]
+    return {name: mean_and_interval([mean[name] for mean in means]) for name in means[0]}
 
 
 def existing_seeds(run_dir: Path) -> dict[int, Path]:
@@ -229,8 +325,14 @@ def summarise(name: str, experiment: Experiment, command: str, paths: list[Path]
     absolute = [member["absolute"] for member in members]
     mean, half_width = mean_and_interval(absolute)
     bound = mean - half_width if experiment.at_most and math.isfinite(half_width) else mean
+    threshold = experiment.threshold
+    reached = threshold is None or (bound <= threshold if experiment.at_most else mean >= threshold)
+    others = {
+        metric: mean_and_interval([member["others"][metric] for member in members]) for metric in members[0]["others"]
+    }
     return {
         "name": name,
+        "label": experiment.label,
         "command": command,
         "task": config["task"]["name"],
         "algorithm": config["algorithm"]["name"],
@@ -248,9 +350,11 @@ def summarise(name: str, experiment: Experiment, command: str, paths: list[Path]
         "absolute": absolute,
         "mean": mean,
         "interval_95": half_width,
-        "threshold": experiment.threshold,
+        "others": others,
+        "threshold": threshold,
         "at_most": experiment.at_most,
-        "reached": bound <= experiment.threshold if experiment.at_most else mean >= experiment.threshold,
+        "reached": reached,
+        "anchors": find_anchors(experiment.metric, config["task"]["name"]),
         "published": find_published(experiment, config["task"]["name"]),
         "tuning": experiment.tuning,
         "curves": [member["curve"] for member in members],
@@ -267,6 +371,7 @@ def summarise_seed(run: RunDirectory, metric: str) -> dict[str, Any]:
         "curve": [[step[marl_eval.STEP_COUNT], mean_of(step[metric])] for step in steps],
         "minutes": round(steps[-1][marl_eval.ELAPSED_TIME] / 60, 2),
         "absolute": mean_of(absolute[metric]),
+        "others": {name: mean_of(values) for name, values in absolute.items() if name != metric},
         "episodes": len(absolute[metric]),
     }
 
@@ -294,6 +399,19 @@ def find_published(experiment: Experiment, task: str) -> dict[str, Any] | None:
     sys.exit(f"anchors.json has no {experiment.metric} of {algorithm} by {source} on {task}")
 
 
+def find_anchors(metric: str, task: str) -> dict[str, float]:
+    """What acting at random gives, and a heuristic where one is known."""
+    known = json.loads(ANCHORS.read_text(encoding="utf-8"))["tasks"].get(task, {})
+    random = known.get("random") or {}
+    anchors = {"random": random.get("mean_return" if metric == "mean_return" else "others")}
+    if isinstance(anchors["random"], dict):
+        anchors["random"] = anchors["random"].get(metric)
+    for entry in known.get("published", []):
+        if entry["algorithm"] == "heuristic" and entry["metric"] == metric:
+            anchors["heuristic"] = entry["value"]
+    return {name: value for name, value in anchors.items() if value is not None}
+
+
 def compact_json(result: dict[str, Any]) -> str:
     """One line per field."""
     lines = [f"  {json.dumps(name)}: {to_json(value)}" for name, value in result.items()]
@@ -316,8 +434,8 @@ minutes are of training and evaluating one seed, compiling left out.
 """
 MARKS = ("<!-- results -->", "<!-- end of results -->")
 COLUMNS = (
-    "name", "what counts", "actions", "episodes", "frames", "minutes", "seeds", "mean", "to reach", "published",
-    "tuning", "command",
+    "name", "what counts", "actions", "episodes", "frames", "minutes", "seeds", "mean", "to reach", "random, heuristic",
+    "published", "tuning", "command",
 )  # fmt: skip
 
 
@@ -346,7 +464,7 @@ def write_readme(path: Path, results: list[dict[str, Any]]) -> None:
     rows = [" | ".join(columns), " | ".join("---" for _ in columns)]
     for result in results:
         _, _, _, _, frames, minutes, seeds, value, threshold, *_ = make_row(result)
-        algorithm = f"{result['algorithm']}, {result['model']}"
+        algorithm = ", ".join(filter(None, [result["algorithm"], result["model"], result.get("label")]))
         rows.append(" | ".join([result["task"], algorithm, frames, minutes, seeds, result["metric"], value, threshold]))
     table = "".join(f"| {row} |\n" for row in rows)
     write_atomically(path, f"{before}{MARKS[0]}\n\n{table}\n{MARKS[1]}{after}")
@@ -372,6 +490,7 @@ def make_row(result: dict[str, Any]) -> list[str]:
         str(len(result["seeds"])),
         describe_value(result),
         describe_threshold(result),
+        ", ".join(f"{value:.3g}" for value in result.get("anchors", {}).values()),
         describe_published(result["published"]),
         result["tuning"],
         f"`{result['command']}`",
@@ -386,6 +505,8 @@ def describe_value(result: dict[str, Any]) -> str:
 
 
 def describe_threshold(result: dict[str, Any]) -> str:
+    if result["threshold"] is None:
+        return ""
     sign = "≤" if result["at_most"] else "≥"
     return f"{sign} {result['threshold']:g}: {'reached' if result['reached'] else '**not reached**'}"
 
@@ -433,7 +554,7 @@ def draw_panel(axes: Any, task: str, metric: str, members: list[dict[str, Any]])
     for member, colour in zip(members, COLOURS, strict=False):
         frames, mean, half_width = mean_curve(member["curves"])
         x = [frame / scale for frame in frames]
-        label = f"{member['algorithm']}, {member['model']}"
+        label = ", ".join(filter(None, [member["algorithm"], member["model"], member.get("label")]))
         axes.plot(x, mean, color=colour, linewidth=1.6, label=label)
         low, high = ([m + sign * h for m, h in zip(mean, half_width, strict=True)] for sign in (-1, 1))
         axes.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)
@@ -451,7 +572,10 @@ def draw_anchors(axes: Any, members: list[dict[str, Any]]) -> None:
     """Dashed: the number to reach. Dotted: what was published. Each value once, named at the left of its line."""
     lines: dict[float, list[str]] = {}
     for member in members:
-        lines.setdefault(member["threshold"], []).append("at most" if member["at_most"] else "to reach")
+        if member["threshold"] is not None:
+            lines.setdefault(member["threshold"], []).append("at most" if member["at_most"] else "to reach")
+        for kind, value in member.get("anchors", {}).items():
+            lines.setdefault(value, []).append(kind)
         if member["published"]:
             lines.setdefault(member["published"]["value"], []).append("published")
     for value, kinds in lines.items():

@@ -1,12 +1,13 @@
 """How fast BenchMARL trains MAPPO on navigation; run by compare_benchmarl.py in BenchMARL's own environment.
 
     python train_benchmarl.py speed THREADS ITERATIONS        frames per second, evaluation and logging off
-    python train_benchmarl.py curve THREADS SECONDS [fine_tuned] [seed]
+    python train_benchmarl.py curve THREADS SECONDS base|fine_tuned SEED
 
-Prints JSON. `curve` evaluates greedily on 500 episodes at increasing intervals, which do not count as training time.
+Prints JSON. `curve` evaluates greedily on 500 episodes after every iteration, which does not count as training time.
 """
 
 import json
+import os
 import sys
 import time
 
@@ -58,30 +59,29 @@ def speed(threads: int, iterations: int) -> dict:
 
 
 class Curve(Callback):
-    """Greedy returns by training time, start-up included."""
+    """Greedy returns by training time, start-up included, until they stay high or time is up."""
 
-    def __init__(self, limit: float, every: int) -> None:
+    def __init__(self, limit: float) -> None:
         super().__init__()
-        self.limit, self.every = limit, every
+        self.limit = limit
         self.paused = 0.0
         self.points: list[dict] = []
 
     def on_train_end(self, training_td, group) -> None:
-        iteration = self.experiment.n_iters_performed + 1
         elapsed = time.perf_counter() - START - self.paused
-        if iteration % self.every == 0:
-            begun = time.perf_counter()
-            self.points.append({"seconds": elapsed, "iteration": iteration, **evaluate(self.experiment)})
-            print(json.dumps(self.points[-1]), file=sys.stderr, flush=True)
-            self.paused += time.perf_counter() - begun
-        if elapsed > self.limit:
-            print(json.dumps({"points": self.points}))
-            sys.stdout.flush()
-            sys.exit(0)
+        begun = time.perf_counter()
+        frames = (len(self.points) + 1) * self.experiment.config.on_policy_collected_frames_per_batch
+        self.points.append({"seconds": elapsed, "frames": frames, **evaluate(self.experiment)})
+        print(json.dumps(self.points[-1]), file=sys.stderr, flush=True)
+        self.paused += time.perf_counter() - begun
+        last = [point["return"] for point in self.points[-4:]]
+        if elapsed > self.limit or (len(last) == 4 and sum(last[:3]) >= 2.7):
+            print(json.dumps({"points": self.points}), flush=True)
+            os._exit(0)
 
 
 def evaluate(experiment: Experiment) -> dict:
-    """The mean return over agents of 500 greedy episodes, each up to its own end."""
+    """The mean return over agents of 500 greedy episodes, each up to its own end, and who is at its goal there."""
     from torchrl.envs.utils import ExplorationType, set_exploration_type
 
     env = VmasTask.NAVIGATION.get_from_yaml().get_env_fun(500, True, 12345, "cpu")()
@@ -90,7 +90,10 @@ def evaluate(experiment: Experiment) -> dict:
     reward = rollout["next", "agents", "reward"][..., 0].mean(-1)  # [envs, steps]
     done = rollout["next", "done"][..., 0]
     running = (done.long().cumsum(1) - done.long()) == 0
-    return {"return": float((reward * running).sum(1).mean())}
+    to_goal = rollout["next", "agents", "observation"][..., 4:6].norm(dim=-1)  # [envs, steps, agents]
+    last = running.sum(1) - 1
+    at_goal = to_goal[torch.arange(len(last)), last] < 0.1
+    return {"return": float((reward * running).sum(1).mean()), "at_goal": float(at_goal.float().mean())}
 
 
 def curve(threads: int, seconds: float, fine_tuned: bool, seed: int) -> None:
@@ -100,7 +103,7 @@ def curve(threads: int, seconds: float, fine_tuned: bool, seed: int) -> None:
         config.gamma, config.max_n_frames = 0.9, 10_000_000
         config.on_policy_collected_frames_per_batch, config.on_policy_n_envs_per_worker = 60_000, 600
         config.on_policy_minibatch_size = 4096
-    make_experiment(config, seed, [Curve(seconds, 1)]).run()
+    make_experiment(config, seed, [Curve(seconds)]).run()
 
 
 if __name__ == "__main__":

@@ -58,9 +58,10 @@ class BatchedEnv:
         return self.env.spec
 
     def reset(self, key: Key) -> tuple[BatchState, TimeStep]:
-        key_first, key_pool = jax.random.split(key)
-        env_state, timestep = self._reset_all(key_first)
-        pool, pool_first = self._reset_all(key_pool)
+        # The first episodes and the pool in one go: a reset, often long to compile, is compiled once.
+        both = jax.vmap(self.env.reset)(jax.random.split(key, 2 * self.num_envs))
+        env_state, timestep = jax.tree.map(lambda x: x[: self.num_envs], both)
+        pool, pool_first = jax.tree.map(lambda x: x[self.num_envs :], both)
         state = BatchState(
             env=env_state,
             pool=pool,

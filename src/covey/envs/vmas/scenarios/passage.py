@@ -46,6 +46,7 @@ class Passage(Scenario):
 
     metric_specs: ClassVar = {
         "at_goal": MetricSpec(unit="share of agents"),
+        "success": MetricSpec(unit="all agents at their goals, 0 or 1"),
         "collisions": MetricSpec(reduction="sum", higher_is_better=False),
     }
     config: PassageConfig
@@ -132,4 +133,9 @@ class Passage(Scenario):
         return {self.world.entities[i].name: None for i in self.gaps}
 
     def metrics(self, state: ScenarioState) -> dict[str, Array]:
-        return {"at_goal": jnp.mean(self.at_goal(state.world)), "collisions": state.memory["collisions"]}
+        at_goal = self.at_goal(state.world)
+        return {
+            "at_goal": jnp.mean(at_goal),
+            "success": jnp.all(at_goal).astype(jnp.float32),
+            "collisions": state.memory["collisions"],
+        }
