@@ -59,16 +59,19 @@ class Experiment:
 
 
 # Experiments of before rollouts became shorter: they name what they took from the defaults of then.
-LONG = "algorithm.lr=5e-4 algorithm.epochs=4 algorithm.num_minibatches=4 experiment.rollout_length=128"
+LONG = (
+    "algorithm.lr=5e-4 algorithm.epochs=4 algorithm.num_minibatches=4 experiment.rollout_length=128 "
+    "experiment.stagger=false"
+)
 LBF = f"task=lbf/8x8-2p-2f-coop {LONG} experiment.frames=1_000_000"
 LBF_2S = (
     "task=lbf/2s-8x8-2p-2f-coop model=gru model.layers=[64] model.hidden_size=64 model.layers_after=[64] "
     "algorithm.lr=1e-3 algorithm.epochs=4 algorithm.num_minibatches=4 algorithm.sequence_length=16 "
-    "experiment.num_envs=128 experiment.rollout_length=64 experiment.frames=1_000_000"
+    "experiment.num_envs=128 experiment.rollout_length=64 experiment.stagger=false experiment.frames=1_000_000"
 )
 RWARE = (
     "algorithm=mappo algorithm.lr=5e-4 algorithm.epochs=4 algorithm.num_minibatches=2 experiment.num_envs=64 "
-    "experiment.rollout_length=128 "
+    "experiment.rollout_length=128 experiment.stagger=false "
     "experiment.frames=20_000_000 experiment.evaluation_interval=500_000"
 )
 MEMORY = (
@@ -86,13 +89,14 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "connector": Experiment(
         arguments="algorithm=ippo task=connector/con-5x5x3a algorithm.lr=5e-4 algorithm.epochs=4 "
-        "algorithm.num_minibatches=4 experiment.num_envs=128 experiment.rollout_length=32 experiment.frames=2_000_000",
+        "algorithm.num_minibatches=4 experiment.num_envs=128 experiment.stagger=false experiment.frames=2_000_000",
         threshold=0.83,
         published=("ippo", "sable"),
     ),
     "smax-2s3z": Experiment(
         arguments="algorithm=mappo task=smax/2s3z algorithm.lr=1e-3 algorithm.clip=0.1 algorithm.epochs=4 "
-        "algorithm.num_minibatches=4 experiment.num_envs=128 experiment.rollout_length=64 experiment.frames=2_000_000",
+        "algorithm.num_minibatches=4 experiment.num_envs=128 experiment.rollout_length=64 experiment.stagger=false "
+        "experiment.frames=2_000_000",
         threshold=0.95,
         metric="win_rate",
         meaning="share of battles won",
@@ -113,8 +117,8 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "overcooked-cramped": Experiment(
         arguments="algorithm=ippo task=overcooked/cramped_room algorithm.lr=1e-3 algorithm.epochs=4 "
-        "algorithm.num_minibatches=4 experiment.rollout_length=128 experiment.frames=1_500_000 "
-        "experiment.shaping_frames=1_000_000",
+        "algorithm.num_minibatches=4 experiment.rollout_length=128 experiment.stagger=false "
+        "experiment.frames=1_500_000 experiment.shaping_frames=1_000_000",
         threshold=200.0,
         published=("best of several", "jaxmarl_figures"),
         tuning="one trial",
@@ -285,10 +289,11 @@ def refuse_other(path: Path, arguments: list[str]) -> None:
 
     wanted, stored = flatten(to_dict(compose(arguments))), flatten(RunDirectory.open(path).config)
     ignored = NOT_COMPARED | {f"experiment.{name}" for name in NOT_COMPARED_EXPERIMENT}
+    # A field that is not stored did not exist then.
     differing = [
-        f"{name}={stored.get(name)} there, {wanted.get(name)} asked for"
-        for name in {**wanted, **stored}
-        if name.partition(".logger_options")[0] not in ignored and wanted.get(name) != stored.get(name)
+        f"{name}={stored[name]} there, {wanted.get(name)} asked for"
+        for name in stored
+        if name.partition(".logger_options")[0] not in ignored and wanted.get(name) != stored[name]
     ]
     if differing:
         sys.exit(f"{path} is a run of another configuration ({'; '.join(differing)}); move it away, or give --runs")

@@ -325,7 +325,8 @@ KINDS = [kind for kind in LISTS if kind != "summary"]
 
 VERBS = {
     "train": Verb(
-        _train, f"covey train [key=value …]\n\nTrains a team. Without anything: MAPPO on vmas/navigation.\n\n{KEYS_HELP}"
+        _train,
+        f"covey train [key=value …]\n\nTrains a team; by default, MAPPO on vmas/navigation.\n\n{KEYS_HELP}",
     ),
     "resume": Verb(
         _resume,

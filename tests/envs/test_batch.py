@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from covey.envs.base import first_step, next_step
+from covey.envs.base import first_step, make_env, next_step
 from covey.envs.batch import BatchedEnv
 from covey.types import Discrete, EnvSpec, GroupSpec, MetricSpec
 
@@ -174,3 +174,20 @@ def test_keys_decide_everything():
     np.testing.assert_array_equal(one, again)
     assert not np.any(one[..., 0] == other[..., 0])
     assert dataclasses.is_dataclass(batched)
+
+
+def test_staggered_episodes_end_at_different_times():
+    env = make_env("probe/truncation", time_limit=2 * ENVS)
+    batched = BatchedEnv(env=env, num_envs=ENVS, stagger=True)
+    state, _ = batched.reset(jax.random.key(0))
+    group = next(iter(env.spec.groups))
+    action = {group: jnp.zeros((ENVS, env.spec.groups[group].num_agents), jnp.int32)}
+    ends = []
+    for number in range(4 * ENVS):
+        state, timestep, _ = jax.jit(batched.step)(state, action, jax.random.key(number))
+        ends.append(np.asarray(timestep.last))
+    ends = np.stack(ends)
+    assert ends.sum(1).max() == 1  # never two at once, in the first episodes and in those after them
+    np.testing.assert_array_equal(ends.sum(0)[1:], 2)
+    first, second = (np.argsort(~ends, axis=0, kind="stable")[i] for i in (0, 1))
+    np.testing.assert_array_equal(second[1:] - first[1:], 2 * ENVS)  # only the first were cut short

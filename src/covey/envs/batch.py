@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from covey.envs.base import Actions, Env
+from covey.envs.wrappers import Wrapper
 from covey.metrics import EPISODE_LENGTH, MEAN_RETURN, group_return
 from covey.types import Array, EnvSpec, GroupStep, Key, PyTree, TimeStep, pytree
 
@@ -48,10 +49,14 @@ class BatchedEnv:
     step(state, actions [B], key) -> (state, timestep [B], episodes [B])
 
     `episodes` holds, where `timestep.last`, the statistics of the episode that just ended.
+
+    Episodes that all last until their time limit would stay in lockstep for ever, and every batch would hold one phase
+    of them only. With `stagger`, the first ones are cut at times that are spread over the limit.
     """
 
     env: Env
     num_envs: int
+    stagger: bool = False
 
     @property
     def spec(self) -> EnvSpec:
@@ -62,6 +67,9 @@ class BatchedEnv:
         both = jax.vmap(self.env.reset)(jax.random.split(key, 2 * self.num_envs))
         env_state, timestep = jax.tree.map(lambda x: x[: self.num_envs], both)
         pool, pool_first = jax.tree.map(lambda x: x[self.num_envs :], both)
+        if self.stagger and isinstance(self.env, Wrapper):
+            elapsed = jnp.arange(self.num_envs) * self.spec.time_limit // self.num_envs
+            env_state = jax.vmap(self.env.with_elapsed)(env_state, elapsed.astype(jnp.int32))
         state = BatchState(
             env=env_state,
             pool=pool,

@@ -35,6 +35,10 @@ class Wrapper:
     def render(self, states: Sequence[PyTree]) -> list[np.ndarray]:
         return self.env.render(states)
 
+    def with_elapsed(self, state: PyTree, elapsed: Array) -> PyTree:
+        """`state` as if so many steps of its episode were over. Where nothing counts steps, as it is."""
+        return self.env.with_elapsed(state, elapsed) if isinstance(self.env, Wrapper) else state
+
 
 def map_groups(timestep: TimeStep, change: Callable[[GroupStep], GroupStep]) -> TimeStep:
     """`timestep` with every group's part changed."""
@@ -71,6 +75,9 @@ class TimeLimit(Wrapper):
 
     def render(self, states: Sequence[PyTree]) -> list[np.ndarray]:
         return self.env.render([inner for inner, _ in states])
+
+    def with_elapsed(self, state: PyTree, elapsed: Array) -> PyTree:
+        return state[0], elapsed
 
 
 class ShareReward(Wrapper):

@@ -121,6 +121,7 @@ def build(config: Config, devices: list[Any]) -> Parts:
         rollout_length=experiment.rollout_length,
         schedule_frames=experiment.schedule_frames or experiment.frames,
         shaping_frames=experiment.shaping_frames,
+        stagger=experiment.stagger,
         hooks=build_hooks(config.hooks),
         devices=devices,
     )

@@ -98,6 +98,7 @@ class OnlineConfig(ExperimentConfig):
 
     num_envs: int = 64
     rollout_length: int = 32
+    stagger: bool = True  # cut the first episodes at different times, so that batches hold all phases of episodes
     shaping_frames: int | None = None  # over which a task's shaping falls to zero; None: it stays
 
     def __post_init__(self) -> None:

@@ -68,13 +68,14 @@ def make_online_loop(
     rollout_length: int,
     schedule_frames: int,
     shaping_frames: int | None = None,
+    stagger: bool = False,
     hooks: Hooks = Hooks(),
     devices: list[Any] | None = None,
     max_iterations: int = 32,
 ) -> OnlineLoop:
     """`algorithm` must have been made with `device_axis=DEVICE_AXIS` where there are several `devices`."""
     devices = devices or jax.devices()[:1]
-    batched = BatchedEnv(env=env, num_envs=num_envs // len(devices))
+    batched = BatchedEnv(env=env, num_envs=num_envs // len(devices), stagger=stagger)
     frames_per_iteration = num_envs * rollout_length
     axis = DEVICE_AXIS if len(devices) > 1 else None
 
