@@ -1,4 +1,4 @@
-"""What the benchmarks share: starting JAX on given cores, timing, a team that acts at random, and how to report.
+"""What the benchmarks share: starting JAX on given cores, timing, and how to report.
 
 Wall time on a shared machine is noisy, and always upwards. So everything is run several times, programs that are to be
 compared in turn, and the best time of each counts. Where the process's CPU time tells something, it is given beside.
@@ -21,12 +21,9 @@ from typing import Any
 
 import jax
 
-from covey.algorithms.base import make_team
-from covey.algorithms.random import make_random_group
 from covey.experiment.devices import start_jax
 from covey.experiment.environment import git_commit
 from covey.files import to_json, write_atomically
-from covey.types import Algorithm, EnvSpec
 
 HERE = Path(__file__).parent
 
@@ -112,14 +109,6 @@ def _calibrate(program: Program, seconds: float) -> int:
             break
         repetitions *= 2
     return max(1, min(repetitions, program.largest))
-
-
-# ------------------------------------------------------------------------------------------------------ random team
-
-
-def make_random_team(spec: EnvSpec) -> Algorithm:
-    """An algorithm that learns nothing and takes every legal action with equal probability."""
-    return make_team({group: make_random_group(spec, group) for group in spec.groups})
 
 
 # -------------------------------------------------------------------------------------------------------- reporting

@@ -19,6 +19,7 @@ import numpy as np
 
 import covey
 from covey import registry
+from covey.algorithms.random import make_random_team
 from covey.envs.base import make_env
 from covey.envs.batch import episode_values
 from covey.files import write_atomically
@@ -73,7 +74,7 @@ def main_tasks() -> list[str]:
 
 def measure(task: str, num_episodes: int, at_once: int, seed: int) -> dict[str, Any]:
     env = make_env(task)
-    team = common.make_random_team(env.spec)
+    team = make_random_team(env.spec)
 
     @jax.jit
     def play(key: Key) -> dict[str, Array]:

@@ -29,6 +29,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
+from covey.algorithms.random import make_random_team
 from covey.envs.base import Env
 from covey.envs.batch import BatchedEnv
 from covey.errors import CoveyError
@@ -191,7 +192,7 @@ SPLIT, EVERYWHERE = P(DEVICE_AXIS), P()
 
 def make_stepping(config: Config, parts: Parts, devices: list[Any]) -> common.Program:
     env = batched(config, parts.env, devices)
-    team = common.make_random_team(env.spec)
+    team = make_random_team(env.spec)
 
     def init(key: Key) -> PyTree:
         return add_device_axis(env.reset(jax.random.fold_in(key, jax.lax.axis_index(DEVICE_AXIS))))

@@ -33,6 +33,22 @@ TINY = {
     "gru": ("model.layers=[16]", "model.hidden_size=16", "model.layers_after=[]"),
     "lstm": ("model.layers=[16]", "model.hidden_size=16", "model.layers_after=[]"),
 }
+TINY_LOOP = {
+    "online": (
+        "algorithm.lr=3e-3",
+        "algorithm.num_minibatches=2",
+        "algorithm.epochs=4",
+        "algorithm.lr_schedule=constant",
+    ),
+    "replay": (
+        "algorithm.lr=3e-3",
+        "algorithm.tau=0.05",
+        "experiment.updates=8",
+        "experiment.random_frames=0",
+        "buffer.size=2048",
+        "buffer.batch_size=64",
+    ),
+}
 
 
 def compiled_fast(function: Any, *arguments: Any) -> Callable[..., Any]:
@@ -103,14 +119,15 @@ def make_team(
     env: Any = None,
 ) -> Team:
     """Trains for some iterations (none: only initialised). `overrides` are as on the command line."""
+    from covey import registry
     from covey.algorithms.base import Context, Hooks
     from covey.algorithms.base import make_team as join_groups
-    from covey.experiment.build import build_env
+    from covey.experiment.build import build_env, build_learning
     from covey.experiment.compose import compose
     from covey.loops.online import DEVICE_AXIS, make_online_loop
     from covey.networks.network import Model
 
-    tiny = (*TINY[model], "algorithm.lr=3e-3", "algorithm.num_minibatches=2", "algorithm.lr_schedule=constant")
+    tiny = (*TINY[model], *TINY_LOOP[registry.algorithms[algorithm].loop])
     shape = (f"experiment.num_envs={num_envs}", f"experiment.rollout_length={rollout_length}")
     config = compose([f"task={task}", f"algorithm={algorithm}", f"model={model}", *shape, *tiny, *overrides])
     env = build_env(config) if env is None else env
@@ -121,8 +138,6 @@ def make_team(
         hooks=hooks,
         device_axis=DEVICE_AXIS if num_devices > 1 else None,
     )
-    from covey import registry
-
     make = registry.algorithms[algorithm].make_function()
     groups = {group: make(config.algorithm.config, env.spec, group, context) for group in env.spec.groups}
     team_algorithm = join_groups(groups, hooks)
@@ -132,6 +147,7 @@ def make_team(
         num_envs=num_envs,
         rollout_length=rollout_length,
         schedule_frames=max(1, iterations) * num_envs * rollout_length,
+        learning=build_learning(config, team_algorithm, num_devices),
         hooks=hooks,
         devices=jax.devices()[:num_devices],
         max_iterations=max(1, iterations),

@@ -4,6 +4,7 @@ It runs in an environment of its own (torch, vmas and benchmarl, which has the t
 covey), and writes tests/data/vmas/NAME.npz:
 
     python tools/record_vmas.py [NAME …]
+    python tools/record_vmas.py --random SEED --output FOLDER [NAME …]
 
 For each scenario, at its default and at two other configurations, one environment is played for 200 steps per seed, at
 random and by a heuristic (the scenario's own where it has one that runs, else agents seek random entities, which makes
@@ -19,17 +20,19 @@ To add a scenario, add it to `SCENARIOS`. Where its rewards, observations or end
 are and how they move, `drawn` says what: a function of the VMAS scenario, called before each step, that returns arrays
 by the names under which covey's `Scenario.begin` takes them. `random` is a regular expression of entities that move to
 random places in a step: their next state is not compared.
+
+With `--random`, what is recorded is one configuration drawn from `CHOICES`, for a test that compares live.
 """
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import importlib
 import json
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -420,24 +423,196 @@ SCENARIOS = {
 }
 
 
+class Between(NamedTuple):
+    """Any number from `low` to `high`."""
+
+    low: float
+    high: float
+
+
+YES_NO = (False, True)
+CHOICES: dict[str, dict[str, Sequence[Any]]] = {  # each parameter by itself; any combination is valid
+    "balance": {"n_agents": range(2, 7), "package_mass": Between(1, 8), "random_package_pos_on_line": YES_NO},
+    "ball_passage": {"n_passages": range(1, 6), "fixed_passage": YES_NO, "random_start_angle": YES_NO},
+    "ball_trajectory": {
+        "joints": YES_NO,
+        "pos_shaping_factor": Between(0, 3),
+        "speed_shaping_factor": Between(0, 3),
+        "dist_shaping_factor": Between(0, 3),
+    },
+    "buzz_wire": {
+        "random_start_angle": YES_NO,
+        "collision_reward": Between(-10, 0),
+        "pos_shaping_factor": Between(0.5, 5),
+    },
+    "discovery": {
+        "n_agents": range(3, 7),
+        "n_targets": range(1, 8),
+        "lidar_range": Between(0.2, 0.6),
+        "covering_range": Between(0.15, 0.4),
+        "agents_per_target": range(1, 4),
+        "targets_respawn": YES_NO,
+        "shared_reward": YES_NO,
+        "use_agent_lidar": YES_NO,
+        "time_penalty": Between(-0.1, 0),
+    },
+    "dispersion": {
+        "n_agents": range(2, 7),
+        "n_food": range(1, 7),
+        "share_reward": YES_NO,
+        "food_radius": Between(0.02, 0.3),
+        "penalise_by_time": YES_NO,
+    },
+    "dropout": {"n_agents": range(2, 7), "energy_coeff": Between(0, 1), "start_same_point": YES_NO},
+    "flocking": {"n_agents": range(2, 7), "n_obstacles": range(1, 8), "collision_reward": Between(-1, 0)},
+    "football": {
+        "n_blue_agents": range(1, 5),
+        "n_red_agents": range(1, 4),
+        "ai_red_agents": YES_NO,
+        "dense_reward": YES_NO,
+        "enable_shooting": YES_NO,
+        "observe_teammates": YES_NO,
+        "observe_adversaries": YES_NO,
+        "pitch_length": Between(1, 3),
+        "ball_mass": Between(0.1, 1),
+    },
+    "give_way": {
+        "mirror_passage": YES_NO,
+        "observe_rel_pos": YES_NO,
+        "done_on_completion": YES_NO,
+        "dt_delay": range(4),
+        "energy_rew_coeff": Between(0, 0.5),
+    },
+    "joint_passage": {
+        "n_passages": (1, 3, 5),
+        "fixed_passage": YES_NO,
+        "joint_length": Between(0.3, 0.6),
+        "random_start_angle": YES_NO,
+        "random_goal_angle": YES_NO,
+        "observe_joint_angle": YES_NO,
+        "asym_package": YES_NO,
+        "mass_ratio": Between(1, 6),
+        "mass_position": Between(-0.75, 0.75),
+    },
+    "joint_passage_size": {
+        "n_passages": (3, 4),
+        "fixed_passage": YES_NO,
+        "random_start_angle": YES_NO,
+        "random_goal_angle": YES_NO,
+        "observe_joint_angle": YES_NO,
+    },
+    "multi_give_way": {"shared_rew": YES_NO, "agent_collision_penalty": Between(-1, 0), "u_range": Between(0.3, 1)},
+    "navigation": {
+        "n_agents": range(2, 6),
+        "shared_rew": YES_NO,
+        "observe_all_goals": YES_NO,
+        "collisions": YES_NO,
+        "enforce_bounds": YES_NO,
+        "lidar_range": Between(0.2, 0.8),
+        "agent_radius": Between(0.05, 0.15),
+        "n_lidar_rays": range(4, 17),
+    },
+    "passage": {"n_passages": range(1, 8), "shared_reward": YES_NO},
+    "reverse_transport": {
+        "n_agents": range(1, 5),
+        "package_width": Between(0.4, 0.8),
+        "package_length": Between(0.4, 0.8),
+        "package_mass": Between(1, 50),
+    },
+    "sampling": {
+        "n_agents": range(2, 5),
+        "shared_rew": YES_NO,
+        "n_gaussians": range(1, 5),
+        "lidar_range": Between(0.1, 0.5),
+        "cov": Between(0.03, 0.3),
+        "norm": YES_NO,
+        "grid_spacing": (0.125, 0.25),
+    },
+    "simple_adversary": {"n_agents": range(3, 6), "n_adversaries": (1, 2)},
+    "simple_crypto": {"dim_c": range(1, 9)},
+    "simple_push": {},
+    "simple_reference": {},
+    "simple_speaker_listener": {},
+    "simple_spread": {"n_agents": range(1, 6), "obs_agents": YES_NO},
+    "simple_tag": {
+        "num_good_agents": range(1, 4),
+        "num_adversaries": range(1, 5),
+        "num_landmarks": range(4),
+        "shape_agent_rew": YES_NO,
+        "shape_adversary_rew": YES_NO,
+        "agents_share_rew": YES_NO,
+        "adversaries_share_rew": YES_NO,
+        "observe_same_team": YES_NO,
+        "bound": Between(0.5, 1.5),
+    },
+    "simple_world_comm": {
+        "num_good_agents": range(1, 4),
+        "num_adversaries": range(2, 5),
+        "num_landmarks": range(3),
+        "num_food": range(1, 4),
+        "num_forests": range(1, 4),
+    },
+    "transport": {
+        "n_agents": range(1, 6),
+        "n_packages": (1, 2),
+        "package_width": Between(0.1, 0.3),
+        "package_length": Between(0.1, 0.3),
+        "package_mass": Between(1, 50),
+    },
+    "wheel": {
+        "n_agents": range(1, 6),
+        "line_length": Between(0.5, 2),
+        "line_mass": Between(1, 30),
+        "desired_velocity": Between(0.05, 1),
+    },
+    "wind_flocking": {
+        "wind": Between(0, 2),
+        "cover_angle_tolerance": Between(0.3, 1),
+        "energy_shaping_factor": Between(0, 1),
+        "pos_shaping_factor": Between(0, 2),
+        "observe_pos": YES_NO,
+        "observe_rel_vel": YES_NO,
+    },
+}
+
+
 def main() -> None:
-    names = sys.argv[1:] or list(SCENARIOS)
-    for name in names:
-        arrays, meta = record(name, SCENARIOS[name])
-        path = FOLDER / f"{name}.npz"
-        path.parent.mkdir(parents=True, exist_ok=True)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="scenarios; default: all")
+    parser.add_argument("--output", type=Path, default=FOLDER, metavar="FOLDER")
+    parser.add_argument("--random", type=int, metavar="SEED", help="one configuration drawn at random")
+    options = parser.parse_args()
+    options.output.mkdir(parents=True, exist_ok=True)
+    for name in options.names or SCENARIOS:
+        changes: Sequence[dict[str, Any]] = ({}, *SCENARIOS[name].others)
+        seeds: Sequence[int] = SEEDS
+        if options.random is not None:
+            rng = np.random.default_rng([options.random, list(SCENARIOS).index(name)])
+            changes = [{key: choose_value(choices, rng) for key, choices in CHOICES[name].items()}]
+            seeds = [int(seed) for seed in rng.integers(1, 2**31, len(SEEDS))]
+        arrays, meta = record(name, SCENARIOS[name], changes, seeds)
+        path = options.output / f"{name}.npz"
         np.savez_compressed(path, meta=np.array(json.dumps(meta)), **arrays)
-        print(f"{path.relative_to(FOLDER.parents[2])}: {path.stat().st_size / 1000:.0f} kB")
+        print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB")
 
 
-def record(name: str, entry: Entry) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def choose_value(choices: Sequence[Any], rng: np.random.Generator) -> Any:
+    if isinstance(choices, Between):
+        return round(float(rng.uniform(*choices)), 3)
+    return choices[int(rng.integers(len(choices)))]
+
+
+def record(
+    name: str, entry: Entry, configurations: Sequence[dict[str, Any]], seeds: Sequence[int]
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """`configurations` are changes to the default parameters."""
     arrays: dict[str, np.ndarray] = {}
     meta: dict[str, Any] = {"random": entry.random, "configs": []}
-    for number, changes in enumerate(({}, *entry.others)):
+    for number, changes in enumerate(configurations):
         parameters = default_parameters(name) | changes
         kept: list[dict[str, np.ndarray]] = []
         free: list[dict[str, np.ndarray]] = []
-        for seed in SEEDS:
+        for seed in seeds:
             for policy in ("random", "heuristic"):
                 env = make_env(name, seed, parameters)
                 transitions, run = play(env, name, entry.drawn, policy, seed)

@@ -107,6 +107,7 @@ class GroupStep:
     next_observation  [A, …]    the true successor of the action just taken, also where the episode ended
     reward            [A]       for the action just taken; zero at reset
     action_mask       [A, n]    legal actions, or None where all are legal (multi-discrete: choices concatenated)
+    next_action_mask  [A, n]    those at `next_observation`
     alive             [A]       the agent's return still runs: losses count only agents alive when they acted
     terminated        [A]       the agent's return ended with the action just taken: no bootstrap
     shaping           [A]       a reward for learning only, on top of `reward`; it never counts in a return. Or None
@@ -118,6 +119,7 @@ class GroupStep:
     action_mask: Array | None
     alive: Array
     terminated: Array
+    next_action_mask: Array | None = None
     shaping: Array | None = None
 
 
@@ -159,6 +161,7 @@ class Transition:
     last: Array
     next_observation: Array
     next_state: Array | None
+    next_action_mask: Array | None = None
     shaping: Array | None = None
 
 
@@ -169,12 +172,17 @@ class Batch:
     transitions  [T, B, …]  of each group
     carries      [S, B, …]  the carry before each of the S = T / sequence_length contiguous sequences
     final        [B]        the time step after the last transition, for bootstrapping, and the carry that goes with it
+    weight       [B]        what each sequence counts for in losses, or None where all count alike
+
+    A batch that was just collected has carries and a final time step; one out of replay has neither, since each of its
+    transitions holds its own successor and, where networks have memory, the carry that it was acted with.
     """
 
     transitions: dict[str, Transition]
-    carries: PyTree
-    final: TimeStep
-    final_carry: PyTree
+    carries: PyTree = ()
+    final: TimeStep | None = None
+    final_carry: PyTree = ()
+    weight: Array | None = None
 
 
 # --------------------------------------------------------------------------------------------------------- bundles

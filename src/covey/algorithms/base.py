@@ -92,8 +92,8 @@ def make_team(parts: Mapping[str, Algorithm], hooks: Hooks = Hooks()) -> Algorit
             own = dataclasses.replace(
                 batch,
                 transitions={group: transitions},
-                carries=batch.carries[group],
-                final_carry=batch.final_carry[group],
+                carries=batch.carries[group] if batch.carries else (),
+                final_carry=batch.final_carry[group] if batch.final_carry else (),
             )
             states[group], group_metrics, priorities[group] = part.update(state[group], own, k, progress)
             metrics |= {f"{group}/{name}": value for name, value in (group_metrics | hook_metrics).items()}

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import math
 from typing import Any
 
 import jax
@@ -30,6 +29,7 @@ import jax.numpy as jnp
 import optax
 
 from covey.algorithms.base import Context
+from covey.algorithms.critics import CriticSees, resolve, seen_shape
 from covey.networks.network import make_network
 from covey.ops.devices import mean_over_devices
 from covey.ops.distributions import make_distribution
@@ -47,13 +47,6 @@ from covey.ops.returns import gae
 from covey.ops.schedules import Schedule, factor
 from covey.ops.shuffle import random_order
 from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep, Transition, pytree
-
-
-class CriticSees(enum.Enum):
-    own = "each agent's own observation"
-    auto = "the global state, or the joint observation where the task has none"
-    state = "the global state"
-    joint = "the observations of all agents of the group"
 
 
 class CriticOutputs(enum.Enum):
@@ -167,7 +160,7 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
     num_agents, observation_shape = group_spec.num_agents, group_spec.observation_shape
     distribution = make_distribution(group_spec.action)
     axis = context.device_axis
-    sees = _resolve(config.critic_sees, spec)
+    sees = resolve(config.critic_sees, spec)
     centralised = sees is not CriticSees.own
     one_value = centralised and (config.critic_outputs is CriticOutputs.one or not config.share_critic_parameters)
 
@@ -183,7 +176,7 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
     critic = make_network(
         context.critic_model,
         name=f"{group}/critic",
-        input_shape=_critic_input_shape(sees, spec, group),
+        input_shape=seen_shape(sees, spec, group),
         num_outputs=1 if one_value or not centralised else num_agents,
         num_agents=num_agents,
         head_gain=1.0,
@@ -262,6 +255,7 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
         """Advantages, then the batch cut into sequences."""
         transitions = batch.transitions[group]
         value = transitions.extras["value"]
+        assert batch.final is not None, "PPO learns from what was just collected"
         next_value = _next_values(transitions, act(state, batch.final, batch.final_carry, jax.random.key(0), False)[1])
         advantage, target = gae(
             transitions.reward,
@@ -376,26 +370,6 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
 
 
 # ----------------------------------------------------------------------------------------------------------- parts
-
-
-def _resolve(sees: CriticSees, spec: EnvSpec) -> CriticSees:
-    if sees is CriticSees.auto:
-        return CriticSees.joint if spec.state_shape is None else CriticSees.state
-    if sees is CriticSees.state and spec.state_shape is None:
-        raise ValueError("critic_sees=state, but the task has no global state; use joint or auto")
-    return sees
-
-
-def _critic_input_shape(sees: CriticSees, spec: EnvSpec, group: str) -> tuple[int, ...]:
-    group_spec = spec.groups[group]
-    match sees:
-        case CriticSees.state:
-            assert spec.state_shape is not None
-            return spec.state_shape
-        case CriticSees.joint:
-            return (group_spec.num_agents * math.prod(group_spec.observation_shape),)
-        case _:
-            return group_spec.observation_shape
 
 
 def _sequence_length(config: PpoConfig, recurrent: bool) -> int:

@@ -11,6 +11,21 @@ from covey.ops.distributions import make_distribution
 from covey.types import ActionSpec, Algorithm, Array, Continuous, EnvSpec, Key, PyTree, TimeStep
 
 
+def make_random_team(spec: EnvSpec) -> Algorithm:
+    """All groups of a task; it takes any state and carry, and looks at neither."""
+    parts = {group: make_random_group(spec, group) for group in spec.groups}
+
+    def act(state: PyTree, timestep: TimeStep, carry: PyTree, key: Key, explore: bool) -> tuple[PyTree, PyTree, PyTree]:
+        keys = jax.random.split(key, len(parts))
+        actions = {
+            group: part.act((), timestep, (), key_group, explore)[0]
+            for (group, part), key_group in zip(parts.items(), keys, strict=True)
+        }
+        return actions, {group: {} for group in parts}, carry
+
+    return Algorithm(init=lambda key: (), initial_carry=lambda num_envs: (), act=act, update=_never)
+
+
 def make_random_group(spec: EnvSpec, group: str) -> Algorithm:
     action = spec.groups[group].action
 
@@ -18,10 +33,11 @@ def make_random_group(spec: EnvSpec, group: str) -> Algorithm:
         step = timestep.groups[group]
         return sample_uniform(action, step.alive.shape, step.action_mask, key), {}, carry
 
-    def update(*_: Any) -> Any:
-        raise NotImplementedError("a random group does not learn")
+    return Algorithm(init=lambda key: (), initial_carry=lambda num_envs: (), act=act, update=_never)
 
-    return Algorithm(init=lambda key: (), initial_carry=lambda num_envs: (), act=act, update=update)
+
+def _never(*_: Any) -> Any:
+    raise NotImplementedError("who acts at random does not learn")
 
 
 def sample_uniform(action: ActionSpec, shape: tuple[int, ...], mask: Array | None, key: Key) -> Array:

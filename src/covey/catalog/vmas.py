@@ -3,6 +3,7 @@
 import functools
 from typing import Any
 
+from covey.errors import UsageError
 from covey.registry import import_attribute, register_task
 
 _SCENARIOS = {  # the file's name: (the scenario's class, what it is about)
@@ -38,7 +39,11 @@ _SCENARIOS = {  # the file's name: (the scenario's class, what it is about)
 
 
 def _make(path: str, config: Any) -> Any:
-    return import_attribute("covey.envs.vmas.scenario:VmasEnv")(import_attribute(path)(config))
+    make_env, make_scenario = import_attribute("covey.envs.vmas.scenario:VmasEnv"), import_attribute(path)
+    try:
+        return make_env(make_scenario(config))
+    except ValueError as error:  # what one field asks for and the scenario does not have
+        raise UsageError(f"task: {error}") from error
 
 
 for _name, (_class, _description) in _SCENARIOS.items():

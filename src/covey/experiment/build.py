@@ -17,13 +17,14 @@ from jax.stages import Wrapped
 
 from covey import registry
 from covey.algorithms.base import Context, Hooks, make_algorithm_from_config
+from covey.data.replay import make_replay
 from covey.envs.base import Env, make_env_from_config
 from covey.envs.batch import episode_values
 from covey.envs.wrappers import AgentIds
 from covey.errors import UsageError
-from covey.experiment.config import Config, HooksConfig, OnlineConfig
+from covey.experiment.config import CollectingConfig, Config, HooksConfig, ReplayConfig
 from covey.loops.evaluate import play_episodes
-from covey.loops.online import DEVICE_AXIS, OnlineLoop, TrainState, make_online_loop, state_shardings
+from covey.loops.online import DEVICE_AXIS, Learning, OnlineLoop, TrainState, make_online_loop, state_shardings
 from covey.networks.network import Model
 from covey.types import Algorithm, Array, Continuous, Key, PyTree
 
@@ -113,7 +114,7 @@ def build(config: Config, devices: list[Any]) -> Parts:
     env = build_env(config)
     algorithm = build_algorithm(config, env, device_axis=DEVICE_AXIS if len(devices) > 1 else None)
     experiment = config.experiment
-    assert isinstance(experiment, OnlineConfig)
+    assert isinstance(experiment, CollectingConfig)
     loop = make_online_loop(
         env,
         algorithm,
@@ -122,6 +123,7 @@ def build(config: Config, devices: list[Any]) -> Parts:
         schedule_frames=experiment.schedule_frames or experiment.frames,
         shaping_frames=experiment.shaping_frames,
         stagger=experiment.stagger,
+        learning=build_learning(config, algorithm, len(devices)),
         hooks=build_hooks(config.hooks),
         devices=devices,
     )
@@ -129,6 +131,23 @@ def build(config: Config, devices: list[Any]) -> Parts:
     deterministic = is_deterministic(config, env)
     evaluate = make_evaluate(env, algorithm, experiment.evaluation_episodes, deterministic, devices)
     return Parts(env=env, algorithm=algorithm, loop=loop, evaluate=evaluate, deterministic=deterministic)
+
+
+def build_learning(config: Config, algorithm: Algorithm, num_devices: int) -> Learning | None:
+    """Learning from replay, for algorithms that do."""
+    experiment = config.experiment
+    if not isinstance(experiment, ReplayConfig):
+        return None
+    try:
+        replay = make_replay(
+            experiment.buffer,
+            num_envs=experiment.num_envs // num_devices,
+            sequence_length=algorithm.sequence_length,
+            num_devices=num_devices,
+        )
+    except ValueError as error:
+        raise UsageError(f"experiment: {error}") from error
+    return Learning(replay=replay, num_updates=experiment.updates, random_frames=experiment.random_frames)
 
 
 def check_update(config: Config, loop: OnlineLoop) -> None:
@@ -140,8 +159,10 @@ def check_update(config: Config, loop: OnlineLoop) -> None:
 
 
 def is_deterministic(config: Config, env: Env) -> bool:
-    """Whether evaluation is greedy: as asked for, or where all actions are continuous."""
+    """Whether evaluation is greedy: as asked for, or for Q-learning, or where all actions are continuous."""
     asked = config.experiment.evaluation_deterministic
+    if asked is None and getattr(config.algorithm.config, "evaluates_greedily", False):
+        return True
     return all(isinstance(g.action, Continuous) for g in env.spec.groups.values()) if asked is None else asked
 
 

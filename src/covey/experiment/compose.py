@@ -131,8 +131,12 @@ class Assignment:
 
 
 def parse_override(text: str) -> Assignment:
-    """Reads `key=value`, by Hydra's grammar for the value; its prefixes `+`, `++` and `~` are understood."""
+    """Reads `key=value`, by Hydra's grammar for the value; its prefixes `+`, `++` and `~` are understood.
+
+    `buffer.size=…` is short for `experiment.buffer.size=…`.
+    """
     left, equals, value = text.partition("=")
+    left = re.sub(r"^([+~]*)buffer\.", r"\1experiment.buffer.", left)
     key, delete = left.lstrip("+~").strip(), left.startswith("~")
     if not delete and (not equals or not re.fullmatch(r"[A-Za-z_][\w.-]*", key)):
         raise UsageError(f"cannot read '{text}': everything here is key=value, as in algorithm.lr=3e-4")

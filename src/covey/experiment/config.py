@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 from covey import registry
+from covey.data.buffer import BufferConfig
 from covey.errors import UsageError, unknown_name
 
 GROUPS = {
@@ -93,8 +94,8 @@ class ExperimentConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OnlineConfig(ExperimentConfig):
-    """The online loop: an iteration steps `num_envs` environments `rollout_length` times, then updates."""
+class CollectingConfig(ExperimentConfig):
+    """Loops that act in environments: an iteration steps `num_envs` of them `rollout_length` times, then learns."""
 
     num_envs: int = 64
     rollout_length: int = 32
@@ -114,7 +115,29 @@ class OnlineConfig(ExperimentConfig):
         return self.num_envs * self.rollout_length
 
 
-LOOPS: dict[str, type[ExperimentConfig]] = {"online": OnlineConfig}
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OnlineConfig(CollectingConfig):
+    """The online loop: an iteration learns from what it collected."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReplayConfig(CollectingConfig):
+    """The online loop with replay: an iteration adds what it collected to a buffer and updates from samples of it."""
+
+    rollout_length: int = 8
+    updates: int = 32  # in each iteration
+    random_frames: int = 2_000  # acted at random before learning starts
+    buffer: BufferConfig = dataclasses.field(default_factory=BufferConfig)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _at_least(self, 1, "updates")
+        _at_least(self, 0, "random_frames")
+        if self.devices and self.buffer.batch_size % self.devices:
+            raise ValueError(f"buffer.batch_size={self.buffer.batch_size} does not split over devices={self.devices}")
+
+
+LOOPS: dict[str, type[ExperimentConfig]] = {"online": OnlineConfig, "replay": ReplayConfig}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -341,7 +364,8 @@ def num_cores() -> int:
 def with_devices(config: Config, available: int) -> Config:
     """`config` with `devices` settled: as given, or the most of `available` over which the environments split."""
     experiment = config.experiment
-    if experiment.devices is not None or not isinstance(experiment, OnlineConfig):
+    if experiment.devices is not None or not isinstance(experiment, CollectingConfig):
         return config
-    devices = max(number for number in range(1, available + 1) if experiment.num_envs % number == 0)
+    split = [experiment.num_envs, *([experiment.buffer.batch_size] if isinstance(experiment, ReplayConfig) else [])]
+    devices = max(number for number in range(1, available + 1) if not any(count % number for count in split))
     return dataclasses.replace(config, experiment=dataclasses.replace(experiment, devices=devices))

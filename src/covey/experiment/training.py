@@ -24,7 +24,7 @@ from covey import results as marl_eval
 from covey.errors import CoveyError, Interrupted
 from covey.experiment.build import Parts, Programs
 from covey.experiment.checkpoint import Checkpoints, host_copy
-from covey.experiment.config import Config, OnlineConfig, to_dict
+from covey.experiment.config import CollectingConfig, Config, ReplayConfig, to_dict
 from covey.experiment.console import Console, Summary
 from covey.experiment.loggers import LoggerTeam
 from covey.experiment.run_directory import RunDirectory
@@ -69,7 +69,7 @@ class Training:
         initial_learner: Callable[[PyTree], PyTree] | None = None,
     ):
         experiment = config.experiment
-        assert isinstance(experiment, OnlineConfig)
+        assert isinstance(experiment, CollectingConfig)
         self.config = config
         self.parts = parts
         self.run_directory = run
@@ -154,9 +154,11 @@ class Training:
         devices = self.progress.devices
         self.progress = Progress(**restored.meta)
         if self.progress.devices == devices:
-            actor = self._checkpoints.restore({"actor": parts["actor"]})
-            assert actor is not None
-            restored.tree["actor"] = actor.tree["actor"]
+            split = self._checkpoints.restore({name: parts[name] for name in ("actor", "buffer") if name in parts})
+            assert split is not None
+            restored.tree.update(split.tree)
+            if self._has_buffer and "buffer" not in parts:
+                self.console.warn("the buffer was left out of checkpoints: it fills anew, and the bits will differ")
         else:  # environments are split over devices, and do not fit another number of them
             self.console.warn("another number of devices: environments start afresh, and the bits will differ")
             self.progress.devices = devices
@@ -174,7 +176,15 @@ class Training:
     def _parts_to_save(self) -> dict[str, PyTree]:
         """The train state and the best parameters, in parts that can be restored alone."""
         clock = {"key": self.state.key, "iteration": self.state.iteration}
-        return {"learner": self.state.learner, "actor": self.state.actor, "clock": clock, "best": self.best}
+        parts = {"learner": self.state.learner, "actor": self.state.actor, "clock": clock, "best": self.best}
+        experiment = self.config.experiment
+        if isinstance(experiment, ReplayConfig) and experiment.buffer.in_checkpoints:
+            parts["buffer"] = self.state.buffer
+        return parts
+
+    @property
+    def _has_buffer(self) -> bool:
+        return isinstance(self.config.experiment, ReplayConfig)
 
     def _train(self) -> None:
         """Chunk after chunk. With callbacks, each is finished before the next is sent, so that they can steer it."""

@@ -1,4 +1,4 @@
-"""The online loop: collect, update, repeat, compiled in chunks of iterations.
+"""The online loop: collect, learn, repeat, compiled in chunks of iterations.
 
     train_state = init(key)
     train_state, metrics = run_chunk(train_state, num_iterations)
@@ -7,8 +7,11 @@ A chunk is one compiled program whatever its number of iterations, which is a tr
 training into chunks therefore changes neither bits nor compiles anything again. Every key is derived from the seed and
 the iteration's number, so there is no stream of randomness to lose.
 
+To learn is to update once from what was just collected, or, with a replay buffer, to add it to the buffer and update
+several times from samples of it. `update` does not know the difference.
+
 Several devices: the environments are split over them, the learner is replicated, and gradients and statistics are
-averaged. Each leaf of `actor` has a leading axis of devices.
+averaged. Each leaf of `actor` and `buffer` has a leading axis of devices.
 """
 
 from __future__ import annotations
@@ -25,11 +28,13 @@ from jax.sharding import PartitionSpec as P
 from jax.stages import Wrapped
 
 from covey.algorithms.base import Hooks
+from covey.algorithms.random import make_random_team
+from covey.data.replay import Replay
 from covey.envs.base import Env
 from covey.envs.batch import BatchedEnv
-from covey.loops.rollout import Actor, collect, episode_means, init_actor
+from covey.loops.rollout import Actor, collect, episode_means, init_actor, unroll
 from covey.ops.devices import mean_over_devices, sum_over_devices
-from covey.types import Algorithm, Array, Batch, Key, PyTree, pytree
+from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep, pytree
 
 DEVICE_AXIS = "devices"
 
@@ -42,6 +47,16 @@ class TrainState:
     actor: Actor
     key: Key
     iteration: Array
+    buffer: PyTree = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Learning:
+    """Learning from replay: how often in an iteration, and for how many frames agents act at random before."""
+
+    replay: Replay
+    num_updates: int
+    random_frames: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,11 +84,15 @@ def make_online_loop(
     schedule_frames: int,
     shaping_frames: int | None = None,
     stagger: bool = False,
+    learning: Learning | None = None,
     hooks: Hooks = Hooks(),
     devices: list[Any] | None = None,
     max_iterations: int = 32,
 ) -> OnlineLoop:
-    """`algorithm` must have been made with `device_axis=DEVICE_AXIS` where there are several `devices`."""
+    """`algorithm` must have been made with `device_axis=DEVICE_AXIS` where there are several `devices`.
+
+    Without `learning`, each iteration updates once, from what it collected.
+    """
     devices = devices or jax.devices()[:1]
     batched = BatchedEnv(env=env, num_envs=num_envs // len(devices), stagger=stagger)
     frames_per_iteration = num_envs * rollout_length
@@ -85,9 +104,26 @@ def make_online_loop(
     def init_actors(key: Key) -> Actor:
         return add_device_axis(init_actor(batched, algorithm, device_key(key)))
 
-    def collect_batch(state: TrainState, key: Key) -> tuple[Actor, PyTree, PyTree]:
+    def collect_batch(state: TrainState, key: Key) -> tuple[Actor, Batch, PyTree]:
         actor = drop_device_axis(state.actor)
-        return collect(batched, algorithm, state.learner, actor, key, rollout_length)
+        if learning is None:
+            return collect(batched, algorithm, state.learner, actor, key, rollout_length)
+        still_random = state.iteration * frames_per_iteration < learning.random_frames
+        acting = at_random_while(still_random, algorithm, env.spec) if learning.random_frames else algorithm
+        actor, transitions, sums = unroll(batched, acting, state.learner, actor, key, rollout_length)
+        return actor, Batch(transitions=transitions), sums
+
+    def learn(state: TrainState, batch: Batch, key: Key, progress: Array) -> tuple[PyTree, PyTree, dict[str, Array]]:
+        """The learner, the buffer and metrics."""
+        if learning is None:
+            learner, metrics, _ = algorithm.update(state.learner, batch, key, progress)
+            return learner, state.buffer, metrics
+        buffer = learning.replay.add(drop_device_axis(state.buffer), batch.transitions)
+        started = (state.iteration + 1) * frames_per_iteration >= learning.random_frames
+        learner, buffer, metrics = learn_from_replay(
+            algorithm, learning, state.learner, buffer, key, progress, learning.replay.can_sample(buffer) & started
+        )
+        return learner, add_device_axis(buffer), metrics
 
     def iterate(state: TrainState) -> tuple[TrainState, dict[str, Array]]:
         """One iteration, on each device."""
@@ -96,12 +132,13 @@ def make_online_loop(
         actor, batch, sums = collect_batch(state, key_collect)
         batch = add_shaping(batch, shaping_factor(state.iteration * frames_per_iteration, shaping_frames))
         progress = state.iteration * (frames_per_iteration / schedule_frames)
-        learner, metrics, _ = algorithm.update(state.learner, batch, key_update, progress)
+        learner, buffer, metrics = learn(state, batch, key_update, progress)
         sums, metrics = sum_over_devices(sums, axis), mean_over_devices(metrics, axis)
         metrics = metrics | {f"collection/{name}": value for name, value in episode_means(sums).items()}
         if hooks.metrics:
             metrics = hooks.metrics(metrics)
-        state = dataclasses.replace(state, learner=learner, actor=add_device_axis(actor), iteration=state.iteration + 1)
+        actors = add_device_axis(actor)
+        state = TrainState(learner=learner, actor=actors, key=state.key, iteration=state.iteration + 1, buffer=buffer)
         return state, metrics
 
     def chunk(state: TrainState, num_iterations: Array) -> tuple[TrainState, dict[str, Array]]:
@@ -125,16 +162,29 @@ def make_online_loop(
         return dataclasses.replace(state, actor=add_device_axis(actor)), jnp.asarray(checksum)[None]
 
     over_devices = partial(_over_devices, devices=devices)
-    state_specs = TrainState(learner=P(), actor=P(DEVICE_AXIS), key=P(), iteration=P())  # type: ignore[arg-type]
+    specs = {"learner": P(), "actor": P(DEVICE_AXIS), "key": P(), "iteration": P(), "buffer": P(DEVICE_AXIS)}
+    state_specs = TrainState(**specs)  # type: ignore[arg-type]
+
+    def init_buffers(learner: PyTree, actor: Actor, key: Key) -> PyTree:
+        """Empty; what is stored is known from one step."""
+        if learning is None:
+            return ()
+        one_step = partial(unroll, batched, algorithm, num_steps=1)
+        _, step, _ = jax.eval_shape(one_step, learner, drop_device_axis(actor), key)
+        example = jax.tree.map(lambda x: jnp.zeros(x.shape[1:], x.dtype), step)
+        return add_device_axis(learning.replay.init(example))
 
     def init(key: Key) -> TrainState:
         key_learner, key_actor, key_train = jax.random.split(key, 3)
         make_actors = over_devices(init_actors, in_specs=(P(),), out_specs=P(DEVICE_AXIS))
+        make_buffers = over_devices(init_buffers, in_specs=(P(), P(DEVICE_AXIS), P()), out_specs=P(DEVICE_AXIS))
+        learner, actor = algorithm.init(key_learner), make_actors(key_actor)
         return TrainState(
-            learner=algorithm.init(key_learner),
-            actor=make_actors(key_actor),
+            learner=learner,
+            actor=actor,
             key=key_train,
             iteration=jnp.zeros((), jnp.int32),
+            buffer=make_buffers(learner, actor, key_train),
         )
 
     chunk_over_devices = over_devices(chunk, in_specs=(state_specs, P()), out_specs=(state_specs, P()))
@@ -147,6 +197,44 @@ def make_online_loop(
         max_iterations=max_iterations,
         frames_per_iteration=frames_per_iteration,
     )
+
+
+def learn_from_replay(
+    algorithm: Algorithm, learning: Learning, learner: PyTree, buffer: PyTree, key: Key, progress: Array, ready: Array
+) -> tuple[PyTree, PyTree, dict[str, Array]]:
+    """`num_updates` samples and updates; until `ready`, none, and metrics are zero."""
+    replay = learning.replay
+
+    def update(state: tuple[PyTree, PyTree], key: Key) -> tuple[tuple[PyTree, PyTree], dict[str, Array]]:
+        learner, buffer = state
+        key_sample, key_update = jax.random.split(key)
+        sample = replay.sample(buffer, key_sample)
+        learner, metrics, by_group = algorithm.update(learner, sample.batch, key_update, progress)
+        priorities = sum(by_group.values()) / len(by_group)
+        return (learner, replay.set_priorities(buffer, sample, priorities)), metrics
+
+    def learn() -> tuple[PyTree, PyTree, dict[str, Array]]:
+        (new, changed), metrics = jax.lax.scan(update, (learner, buffer), jax.random.split(key, learning.num_updates))
+        return new, changed, jax.tree.map(lambda x: x.mean(axis=0), metrics)
+
+    def wait() -> tuple[PyTree, PyTree, dict[str, Array]]:
+        shapes = jax.eval_shape(learn)[2]
+        return learner, buffer, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+
+    return jax.lax.cond(ready, learn, wait)
+
+
+def at_random_while(condition: Array, algorithm: Algorithm, spec: EnvSpec) -> Algorithm:
+    """`algorithm`, with random actions instead of its own while `condition` holds."""
+    random = make_random_team(spec)
+
+    def act(state: PyTree, timestep: TimeStep, carry: PyTree, key: Key, explore: bool) -> tuple[PyTree, PyTree, PyTree]:
+        key_own, key_random = jax.random.split(key)
+        actions, extras, carry = algorithm.act(state, timestep, carry, key_own, explore)
+        drawn, _, _ = random.act((), timestep, (), key_random, explore)
+        return jax.tree.map(lambda a, b: jnp.where(condition, a, b), drawn, actions), extras, carry
+
+    return dataclasses.replace(algorithm, act=act)
 
 
 def shaping_factor(frames: Array, shaping_frames: int | None) -> Array:
@@ -169,7 +257,8 @@ def state_shardings(devices: list[Any]) -> TrainState:
     """Where a train state lives: the actor split over the devices, the rest on each of them."""
     mesh = Mesh(devices, (DEVICE_AXIS,))
     everywhere, split = NamedSharding(mesh, P()), NamedSharding(mesh, P(DEVICE_AXIS))
-    return TrainState(learner=everywhere, actor=split, key=everywhere, iteration=everywhere)  # type: ignore[arg-type]
+    places = {"learner": everywhere, "actor": split, "key": everywhere, "iteration": everywhere, "buffer": split}
+    return TrainState(**places)  # type: ignore[arg-type]
 
 
 def _over_devices(function: Callable, *, devices: list[Any], in_specs: Any, out_specs: Any) -> Callable:

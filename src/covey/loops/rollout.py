@@ -89,6 +89,7 @@ def make_transition(
         last=after.last,
         next_observation=got.next_observation,
         next_state=after.next_state,
+        next_action_mask=got.next_action_mask,
         shaping=got.shaping,
     )
 

@@ -154,3 +154,25 @@ def make_network(
         initial_carry=initial_carry,
         recurrent=recurrent,
     )
+
+
+def apply_with_successors(
+    network: Network, params: PyTree, inputs: Array, next_inputs: Array, carry: PyTree, reset: Array
+) -> tuple[Array, Array]:
+    """Outputs `[T, …]` for a sequence and for the true successor of each of its steps.
+
+    A successor is seen with the memory after its step, also where the episode ended with it and the sequence goes on
+    with another.
+    """
+    never = jnp.zeros_like(reset)
+    if not network.recurrent:
+        return network.apply(params, inputs, carry, reset)[0], network.apply(params, next_inputs, carry, never)[0]
+
+    def step(carry: PyTree, now: tuple[Array, Array, Array]) -> tuple[PyTree, tuple[Array, Array]]:
+        x, next_x, starts = now
+        output, carry = network.apply(params, x[None], carry, starts[None])
+        next_output, _ = network.apply(params, next_x[None], carry, jnp.zeros_like(starts)[None])
+        return carry, (output[0], next_output[0])
+
+    _, outputs = jax.lax.scan(step, carry, (inputs, next_inputs, reset))
+    return outputs

@@ -3,19 +3,24 @@
 Each kind takes the actions `u [N, …]` of the N agents that have it, with their bodies, and returns forces `[N, 2]`,
 torques `[N]` and what it remembers. Those that follow a velocity command compute the force that would bring the agent
 where the command leads within one step of the world, drag and collisions aside.
+
+A task may give its agents another kind than the scenario does, by `DynamicsKind` and the options of that kind:
+`task.dynamics=kinematic_bicycle task.dynamics_options.l_f=0.1 …`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import ClassVar
+import enum
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
 from covey.types import Array, pytree
 
 GRAVITY = 9.81
+INTEGRATIONS = ("rk4", "euler")
 
 
 @pytree
@@ -150,6 +155,9 @@ class DifferentialDrive(Dynamics):
     integration: str = "rk4"
     action_size: ClassVar[int] = 2
 
+    def __post_init__(self) -> None:
+        _check_integration(self.integration)
+
     def forces(self, u: Array, bodies: Bodies, memory: Array, dt: float) -> Forces:
         speed, turn = u[:, 0], u[:, 1]
 
@@ -170,6 +178,11 @@ class KinematicBicycle(Dynamics):
     max_steering_angle: float
     integration: str = "rk4"
     action_size: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        _check_integration(self.integration)
+        if min(self.l_f, self.l_r) < 0 or self.l_f + self.l_r == 0:
+            raise ValueError(f"a bicycle's axles are apart: l_f={self.l_f} and l_r={self.l_r} cannot be")
 
     def forces(self, u: Array, bodies: Bodies, memory: Array, dt: float) -> Forces:
         speed = u[:, 0]
@@ -200,6 +213,11 @@ class Drone(Dynamics):
     action_size: ClassVar[int] = 4
     memory_size: ClassVar[int] = 12
 
+    def __post_init__(self) -> None:
+        _check_integration(self.integration)
+        if min(self.i_xx, self.i_yy, self.i_zz) <= 0:
+            raise ValueError("a drone's moments of inertia i_xx, i_yy and i_zz must be positive")
+
     def forces(self, u: Array, bodies: Bodies, memory: Array, dt: float) -> Forces:
         thrust = (u[:, 0] + bodies.mass * GRAVITY) / bodies.mass
         torque_x, torque_y, torque_z = u[:, 1], u[:, 2], u[:, 3]
@@ -229,6 +247,43 @@ class Drone(Dynamics):
         change = _integrate(derivative, state, dt, self.integration)
         pose_change = jnp.stack([change[:, 6], change[:, 7], change[:, 5]], -1)
         return *_reach(pose_change, bodies, dt), state + change
+
+
+class DynamicsKind(enum.Enum):
+    """The kinds that a task can ask for by name."""
+
+    holonomic = Holonomic
+    holonomic_with_rotation = HolonomicWithRotation
+    forward = Forward
+    rotation = Rotation
+    static = Static
+    differential_drive = DifferentialDrive
+    kinematic_bicycle = KinematicBicycle
+    drone = Drone
+
+
+def make_dynamics(kind: DynamicsKind, options: Mapping[str, Any]) -> Dynamics:
+    """The dynamics of that kind; `options` are its fields. ValueError for those that it does not have, or needs."""
+    fields = {field.name: field for field in dataclasses.fields(kind.value)}
+    for name in options:
+        if name not in fields:
+            valid = f"it takes {', '.join(fields)}" if fields else "it takes none"
+            raise ValueError(f"dynamics {kind.name} has no option '{name}'; {valid}")
+    missing = [name for name, field in fields.items() if field.default is dataclasses.MISSING and name not in options]
+    if missing:
+        raise ValueError(f"dynamics {kind.name} needs the options {', '.join(missing)}; it takes {', '.join(fields)}")
+    values = {}
+    for name, value in options.items():
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if fields[name].type == "float" and not is_number:
+            raise ValueError(f"option {name} of dynamics {kind.name} takes a number, not {value!r}")
+        values[name] = float(value) if is_number else value
+    return kind.value(**values)
+
+
+def _check_integration(method: str) -> None:
+    if method not in INTEGRATIONS:
+        raise ValueError(f"integration is one of {', '.join(INTEGRATIONS)}, not {method!r}")
 
 
 def _pose(bodies: Bodies) -> Array:

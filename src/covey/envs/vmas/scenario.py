@@ -34,6 +34,7 @@ import numpy as np
 
 from covey.envs.base import Actions, TaskConfig, first_step, next_step
 from covey.envs.vmas import physics
+from covey.envs.vmas.dynamics import Dynamics, DynamicsKind, Holonomic, make_dynamics
 from covey.envs.vmas.world import Agent, Colour, World, WorldState
 from covey.types import Array, Continuous, Discrete, EnvSpec, GroupSpec, Key, MetricSpec, PyTree, TimeStep, pytree
 
@@ -46,6 +47,16 @@ class VmasConfig(TaskConfig):
     """Fields of every scenario."""
 
     continuous_actions: bool = True  # false: each dimension one of three values, all together one choice
+    dynamics: DynamicsKind | None = None  # how agents move; None: as the scenario has it
+    dynamics_options: dict[str, Any] = dataclasses.field(default_factory=dict)  # fields of that kind
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.dynamics is not None:
+            make_dynamics(self.dynamics, self.dynamics_options)
+        elif self.dynamics_options:
+            kinds = ", ".join(kind.name for kind in DynamicsKind)
+            raise ValueError(f"dynamics_options need a kind of dynamics: one of {kinds}")
 
 
 @pytree
@@ -72,6 +83,8 @@ class Scenario:
     def __init__(self, config: Any):
         self.config = config
         self.world = self.make_world()
+        if config.dynamics is not None:
+            self.world = with_dynamics(self.world, make_dynamics(config.dynamics, config.dynamics_options))
 
     def make_world(self) -> World:
         raise NotImplementedError
@@ -251,6 +264,26 @@ class VmasEnv:
             -1,
         )
         return physical, jax.nn.one_hot(numbers[-1], says) if says else None
+
+
+def with_dynamics(world: World, dynamics: Dynamics) -> World:
+    """The world with agents that move by `dynamics`, scripted ones aside, which the scenario knows how to move."""
+    for agent in world.agents:
+        if not agent.scripted:
+            _check_other_dynamics(agent, dynamics)
+    agents = [agent if agent.scripted else dataclasses.replace(agent, dynamics=dynamics) for agent in world.agents]
+    return dataclasses.replace(world, agents=tuple(agents))
+
+
+def _check_other_dynamics(agent: Agent, dynamics: Dynamics) -> None:
+    cannot = f"{agent.name} cannot have other dynamics: "
+    if not isinstance(agent.dynamics, Holonomic):
+        raise ValueError(f"{cannot}the scenario counts on its {type(agent.dynamics).__name__}")
+    if agent.action_size is not None or agent.discrete_actions is not None:
+        raise ValueError(f"{cannot}the scenario itself says of which numbers its actions are made")
+    for name, value in (("u_range", agent.u_range), ("u_multiplier", agent.u_multiplier)):
+        if isinstance(value, tuple) and len(value) != dynamics.action_size:
+            raise ValueError(f"{cannot}its {name} is for {len(value)} numbers, these take {dynamics.action_size}")
 
 
 def choice_to_action(choice: Array, count: int) -> Array:

@@ -246,7 +246,7 @@ class RodAndWall(Scenario):
             reward = reward + c.collision_reward * self.count_collisions(world)
         if c.energy_reward_coeff:
             force = world.dynamics[0][:, -2:] if self.controlled else world.u
-            effort = jnp.sum(norm(force)) / (math.sqrt(2) * self.u_multiplier)
+            effort = jnp.sum(jnp.linalg.norm(force, axis=-1)) / (math.sqrt(2) * self.u_multiplier)
             reward = reward - c.energy_reward_coeff * effort
         return jnp.broadcast_to(reward, (2,)), state.remember(**shaping)
 

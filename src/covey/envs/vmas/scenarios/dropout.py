@@ -69,7 +69,7 @@ class Dropout(Scenario):
 
     def reward(self, state: ScenarioState, key: Key) -> tuple[Array, ScenarioState]:
         reached, at_goal = state.memory["reached"], self.at_goal(state.world)
-        energy = jnp.sum(norm(state.world.u)) / GREATEST_ACTION
+        energy = jnp.sum(jnp.linalg.norm(state.world.u, axis=-1)) / GREATEST_ACTION
         reward = (at_goal & ~reached) - self.config.energy_coeff * energy
         return jnp.broadcast_to(reward, self.agents.shape), state.remember(reached=reached | at_goal)
 

@@ -96,7 +96,7 @@ class Flocking(Scenario):
         return super().begin(world, shaping=shaping, collisions=jnp.zeros(()), **drawn)
 
     def process_action(self, state: ScenarioState, u: Array, key: Key) -> Array:
-        return u.at[0].set(unit(state.memory["time"] / STEPS_PER_RADIAN))
+        return u.at[0, :2].set(unit(state.memory["time"] / STEPS_PER_RADIAN))
 
     def distances(self, world: WorldState) -> Array:
         """From each agent to everyone in the flock, `[A, 1 + A]`."""

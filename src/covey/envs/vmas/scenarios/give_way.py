@@ -158,7 +158,8 @@ class GiveWay(Scenario):
             own = own + self.touching_walls(world) @ self.wall_penalty.astype(np.float32)
         if c.energy_rew_coeff:
             force = world.dynamics[0][:, -2:] if c.use_velocity_controller else world.u
-            own = own - c.energy_rew_coeff * norm(force) / (math.sqrt(2) * (c.a_range + c.linear_friction))
+            effort = jnp.linalg.norm(force, axis=-1)
+            own = own - c.energy_rew_coeff * effort / (math.sqrt(2) * (c.a_range + c.linear_friction))
         return progress + bonus + penalty + own, state.remember(distance=distance)
 
     def touching_walls(self, world: WorldState) -> Array:

@@ -122,7 +122,8 @@ class WindFlocking(Scenario):
     def reward(self, state: ScenarioState, key: Key) -> tuple[Array, ScenarioState]:
         before, time = state.memory, state.memory["time"] + 1
         force = state.world.dynamics[0][:, 4:] if self.config.use_controller else state.world.u
-        state = state.remember(time=time, effort=norm(force), wind=before["wind"].at[BIG].set(self.wind_on_big(state)))
+        effort, wind = jnp.linalg.norm(force, axis=-1), before["wind"].at[BIG].set(self.wind_on_big(state))
+        state = state.remember(time=time, effort=effort, wind=wind)
         after = self.shapings(state)
         gains = {name: jnp.mean(before[name] - after[name]) for name in after}
         gains["exposure"] = jnp.where(time < WIND_COUNTS_FROM, 0.0, gains["exposure"])

@@ -1,0 +1,121 @@
+"""What critics see and how many values they give: shared by the algorithms that have one."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from covey.networks.network import Model, apply_with_successors, make_network
+from covey.types import Array, EnvSpec, Key, PyTree
+
+
+class CriticSees(enum.Enum):
+    own = "each agent's own observation"
+    auto = "the global state, or the joint observation where the task has none"
+    state = "the global state"
+    joint = "the observations of all agents of the group"
+
+
+def resolve(sees: CriticSees, spec: EnvSpec) -> CriticSees:
+    """`auto` settled; raises where there is no global state to see."""
+    if sees is CriticSees.auto:
+        return CriticSees.joint if spec.state_shape is None else CriticSees.state
+    if sees is CriticSees.state and spec.state_shape is None:
+        raise ValueError("critic_sees=state, but the task has no global state; use joint or auto")
+    return sees
+
+
+def seen_shape(sees: CriticSees, spec: EnvSpec, group: str) -> tuple[int, ...]:
+    group_spec = spec.groups[group]
+    match sees:
+        case CriticSees.state:
+            assert spec.state_shape is not None
+            return spec.state_shape
+        case CriticSees.joint:
+            return (group_spec.num_agents * math.prod(group_spec.observation_shape),)
+        case _:
+            return group_spec.observation_shape
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Critics:
+    """Several critics of the same shape, for the smaller of their values; all arrays are `[T, B, …]`.
+
+    init(key) -> params
+    evaluate(params, inputs, reset) -> values [K, T, B, A, n]
+    evaluate_successors(params, inputs, next_inputs, reset) -> values of the successors [K, T, B, A, n]
+    inputs(observation, state, action or None) -> what the critics are shown
+    """
+
+    init: Callable[[Key], PyTree]
+    evaluate: Callable[[PyTree, Array, Array], Array]
+    evaluate_successors: Callable[[PyTree, Array, Array, Array], Array]
+    inputs: Callable[[Array, Array | None, Array | None], Array]
+
+
+def make_critics(
+    model: Model,
+    spec: EnvSpec,
+    group: str,
+    *,
+    sees: CriticSees,
+    action_size: int,
+    num_outputs: int,
+    num_critics: int,
+    share_parameters: bool,
+) -> Critics:
+    """Q(what is seen, actions), or with `action_size=0` Q(what is seen) with one output per action.
+
+    A critic that sees everything has outputs for each agent, since rewards need not be shared.
+    """
+    sees = resolve(sees, spec)
+    centralised = sees is not CriticSees.own
+    num_agents = spec.groups[group].num_agents
+    size = math.prod(seen_shape(sees, spec, group)) + action_size * (num_agents if centralised else 1)
+    shape = seen_shape(sees, spec, group) if action_size == 0 else (size,)
+    stacked = centralised and share_parameters  # one network gives all agents' values
+    network = make_network(
+        model,
+        name=f"{group}/critic",
+        input_shape=shape,
+        num_outputs=num_outputs * num_agents if stacked else num_outputs,
+        num_agents=num_agents,
+        head_gain=1.0,
+        centralised=centralised,
+        share_parameters=share_parameters,
+    )
+
+    def by_agent(outputs: Array) -> Array:
+        return outputs.reshape(*outputs.shape[:2], num_agents, num_outputs) if stacked else outputs
+
+    def init(key: Key) -> PyTree:
+        return jax.vmap(network.init)(jax.random.split(key, num_critics))
+
+    def evaluate(params: PyTree, inputs: Array, reset: Array) -> Array:
+        carry = network.initial_carry(reset.shape[1])
+        return jax.vmap(lambda p: by_agent(network.apply(p, inputs, carry, reset)[0]))(params)
+
+    def evaluate_successors(params: PyTree, inputs: Array, next_inputs: Array, reset: Array) -> Array:
+        carry = network.initial_carry(reset.shape[1])
+        return jax.vmap(lambda p: by_agent(apply_with_successors(network, p, inputs, next_inputs, carry, reset)[1]))(
+            params
+        )
+
+    def inputs(observation: Array, state: Array | None, action: Array | None) -> Array:
+        leading = observation.shape[:3]
+        if sees is CriticSees.own:
+            if action is None:
+                return observation
+            return jnp.concatenate([observation.reshape(*leading, -1), action], -1)
+        seen = observation.reshape(*leading[:2], -1)
+        if sees is CriticSees.state:
+            assert state is not None
+            seen = state if action is None else state.reshape(*leading[:2], -1)
+        return seen if action is None else jnp.concatenate([seen, action.reshape(*leading[:2], -1)], -1)
+
+    return Critics(init=init, evaluate=evaluate, evaluate_successors=evaluate_successors, inputs=inputs)

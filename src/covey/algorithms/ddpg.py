@@ -1,0 +1,275 @@
+"""Deterministic policy gradients for teams: IDDPG and MADDPG (Lillicrap et al., 2016; Lowe et al., 2017), and with twin
+critics ITD3 and MATD3 (Fujimoto et al., 2018).
+
+Each agent has a policy a = μ_θ(o) in the actions' bounds. Critics learn its value, and it follows their slope:
+
+    y = r + γ min_k Q'_k(s', μ'(o') + ε),   L(φ) = Σ_k E[(Q_k(s, a) − y)²],   L(θ) = −E[Q_1(s, μ(o))]
+
+The names differ in what critics see (each agent's own observation and action, or everyone's), and in TD3's three
+fields: two critics of which the smaller counts, noise ε on the target's actions, and a policy that moves less often.
+
+`actor_gradient` says whose actions the actor's loss takes from the policy: with `own`, as in the paper, agent i's value
+is that of its own new action beside the others' actions as they were; with `all`, everyone's are new.
+
+Memory as in soft actor-critic: actors go on from stored carries, critics from empty ones, after `burn_in` steps.
+
+Differences from the papers:
+- Exploration is Gaussian noise whose deviation falls over training, in units of half the actions' range.
+- Time limits bootstrap from the true final observation; dead agents' steps do not count.
+- A centralised critic has an output for each agent: rewards need not be shared.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from covey.algorithms.base import Context
+from covey.algorithms.critics import CriticSees, make_critics
+from covey.networks.network import apply_with_successors, make_network
+from covey.ops.devices import mean_over_devices
+from covey.ops.losses import weigh, weighted_mean
+from covey.ops.schedules import Schedule, factor
+from covey.ops.targets import move_towards, n_step_targets
+from covey.types import Algorithm, Array, Batch, Continuous, EnvSpec, Key, PyTree, TimeStep, Transition, pytree
+
+
+class ActorGradient(enum.Enum):
+    own = "the agent's own action is new, the others' are as they were"
+    all = "all agents' actions are new"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DdpgConfig:
+    """Fields of `iddpg`, `maddpg`, `itd3` and `matd3`."""
+
+    critic_sees: CriticSees = CriticSees.own
+    actor_gradient: ActorGradient = ActorGradient.own
+    num_critics: int = 1
+    share_parameters: bool = True  # between the actors of a group
+    share_critic_parameters: bool = True
+    agent_ids: bool = True
+    lr: float = 1e-3
+    lr_schedule: Schedule = Schedule.constant
+    adam_eps: float = 1e-5
+    max_grad_norm: float = 5.0  # of each network
+    gamma: float = 0.99
+    n_step: int = 1
+    tau: float = 0.005  # how far target networks move in each update
+    policy_delay: int = 1  # updates of the critics for each of the actor
+    noise_start: float = 0.5  # the deviation of exploration, of half the actions' range
+    noise_end: float = 0.1
+    noise_fraction: float = 0.5  # of the frames, over which it falls
+    target_noise: float = 0.0
+    target_noise_clip: float = 0.5
+    sequence_length: int = 16  # steps a memory is unrolled in learning, besides `burn_in`
+    burn_in: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("lr", "adam_eps", "max_grad_norm"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
+        for name in ("gamma", "tau", "noise_fraction"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be between 0 and 1, not {getattr(self, name)}")
+        for name in ("num_critics", "n_step", "policy_delay", "sequence_length"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        for name in ("noise_start", "noise_end", "target_noise", "target_noise_clip", "burn_in"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, it is {getattr(self, name)}")
+
+
+TD3 = {"num_critics": 2, "policy_delay": 2, "target_noise": 0.2}
+IDDPG = DdpgConfig()
+MADDPG = DdpgConfig(critic_sees=CriticSees.auto)
+ITD3 = dataclasses.replace(IDDPG, **TD3)  # type: ignore[arg-type]
+MATD3 = dataclasses.replace(MADDPG, **TD3)  # type: ignore[arg-type]
+
+
+@pytree
+class DdpgState:
+    """All that a group learns; `noise` is the deviation of exploration in use."""
+
+    params: dict[str, PyTree]  # actor, critic
+    target: dict[str, PyTree]
+    optimiser: dict[str, PyTree]
+    noise: Array
+    updates: Array
+    coefficients: dict[str, Array]
+
+
+def make_ddpg(config: DdpgConfig, spec: EnvSpec, group: str, context: Context) -> Algorithm:
+    """DDPG or TD3 for one group of a task."""
+    group_spec = spec.groups[group]
+    action, num_agents, axis = group_spec.action, group_spec.num_agents, context.device_axis
+    if not isinstance(action, Continuous):
+        raise ValueError(
+            f"deterministic policy gradients need continuous actions, and group '{group}' acts otherwise "
+            "(vmas tasks: task.continuous_actions=true)"
+        )
+    low, high = np.asarray(action.low, np.float32), np.asarray(action.high, np.float32)
+    half_range = (high - low) / 2
+    actor = make_network(
+        context.model,
+        name=f"{group}/actor",
+        input_shape=group_spec.observation_shape,
+        num_outputs=action.size,
+        num_agents=num_agents,
+        head_gain=0.01,
+        share_parameters=config.share_parameters,
+    )
+    critics = make_critics(
+        context.critic_model,
+        spec,
+        group,
+        sees=config.critic_sees,
+        action_size=action.size,
+        num_outputs=1,
+        num_critics=config.num_critics,
+        share_parameters=config.share_critic_parameters,
+    )
+    centralised = config.critic_sees is not CriticSees.own
+    optimiser = optax.chain(optax.clip_by_global_norm(config.max_grad_norm), optax.scale_by_adam(eps=config.adam_eps))
+    burn_in = config.burn_in if actor.recurrent else 0
+
+    def init(key: Key) -> DdpgState:
+        key_actor, key_critic = jax.random.split(key)
+        params = {"actor": actor.init(key_actor), "critic": critics.init(key_critic)}
+        return DdpgState(
+            params=params,
+            target=params,
+            optimiser={name: optimiser.init(part) for name, part in params.items()},
+            noise=jnp.float32(config.noise_start),
+            updates=jnp.zeros((), jnp.int32),
+            coefficients={"lr": jnp.float32(config.lr)},
+        )
+
+    def to_action(outputs: Array) -> Array:
+        return (jnp.tanh(outputs) + 1.0) * half_range + low
+
+    def with_noise(action: Array, noise: Array) -> Array:
+        return jnp.clip(action + noise * half_range, low, high)
+
+    def act(state: DdpgState, timestep: TimeStep, carry: PyTree, key: Key, explore: bool) -> tuple[Array, dict, PyTree]:
+        step = timestep.groups[group]
+        outputs, next_carry = actor.apply(state.params["actor"], step.observation[None], carry, timestep.last[None])
+        action = to_action(outputs[0])
+        if explore:
+            action = with_noise(action, state.noise * jax.random.normal(key, action.shape))
+        extras = {"carry": carry} if actor.recurrent else {}
+        return action, extras, next_carry
+
+    def make_targets(state: DdpgState, steps: Transition, carry: PyTree, key: Key) -> Array:
+        """Of the first L − n + 1 steps, `[.., N, A]`."""
+        _, outputs = apply_with_successors(
+            actor, state.target["actor"], steps.observation, steps.next_observation, carry, steps.reset
+        )
+        action = to_action(outputs)
+        if config.target_noise:
+            clip = config.target_noise_clip
+            noise = jnp.clip(config.target_noise * jax.random.normal(key, action.shape), -clip, clip)
+            action = with_noise(action, noise)
+        inputs = critics.inputs(steps.observation, steps.state, steps.action)
+        next_inputs = critics.inputs(steps.next_observation, steps.next_state, action)
+        values = critics.evaluate_successors(state.target["critic"], inputs, next_inputs, steps.reset)
+        last = jnp.broadcast_to(steps.last[..., None], steps.reward.shape)
+        return n_step_targets(
+            steps.reward,
+            values.min(axis=0)[..., 0],
+            steps.terminated,
+            last,
+            gamma=config.gamma,
+            num_steps=config.n_step,
+        )
+
+    def critic_loss(params: PyTree, steps: Transition, target: Array, weights: Array) -> tuple[Array, Array]:
+        """The loss, and how wrong each sequence's values were."""
+        values = critics.evaluate(params, critics.inputs(steps.observation, steps.state, steps.action), steps.reset)
+        error = values[:, burn_in : burn_in + len(target), ..., 0] - target
+        wrong = jnp.where(weights > 0, jnp.abs(error).mean(axis=0), 0.0).mean(axis=(0, 2))
+        return sum(weighted_mean(jnp.square(e), weights) for e in error), wrong  # type: ignore[return-value]
+
+    def value_of(state: DdpgState, steps: Transition, action: Array) -> Array:
+        """By the first critic, `[L, N, A]`."""
+        first = jax.tree.map(lambda x: x[:1], state.params["critic"])
+        inputs = critics.inputs(steps.observation, steps.state, action)
+        return critics.evaluate(first, inputs, steps.reset)[0, ..., 0]
+
+    def actor_loss(params: PyTree, state: DdpgState, steps: Transition, carry: PyTree, weights: Array) -> Array:
+        outputs, _ = actor.apply(params, steps.observation, carry, steps.reset)
+        action = to_action(outputs)
+        if centralised and config.actor_gradient is ActorGradient.own:
+
+            def own_value(agent: Array) -> Array:
+                mine = (jnp.arange(num_agents) == agent)[:, None]
+                return value_of(state, steps, jnp.where(mine, action, steps.action))[..., agent]
+
+            value = jnp.moveaxis(jax.vmap(own_value)(jnp.arange(num_agents)), 0, -1)
+        else:
+            value = value_of(state, steps, action)
+        return -weighted_mean(value[burn_in : burn_in + len(weights)], weights)
+
+    def update(state: DdpgState, batch: Batch, key: Key, progress: Array) -> tuple[DdpgState, dict[str, Array], Array]:
+        steps = batch.transitions[group]
+        carry = jax.tree.map(lambda x: x[0], steps.extras["carry"]) if actor.recurrent else ()
+        target = jax.lax.stop_gradient(make_targets(state, steps, carry, key)[burn_in:])
+        weights = weigh(steps.alive[burn_in : burn_in + len(target)], axis)
+        if batch.weight is not None:
+            weights = weights * batch.weight[:, None]
+        lr = state.coefficients["lr"] * factor(config.lr_schedule, progress)
+        (loss, wrong), grads = jax.value_and_grad(critic_loss, has_aux=True)(
+            state.params["critic"], steps, target, weights
+        )
+        state = descend(state, "critic", grads, lr)
+        state = dataclasses.replace(state, updates=state.updates + 1)
+
+        def improve(state: DdpgState) -> tuple[DdpgState, Array]:
+            loss, grads = jax.value_and_grad(actor_loss)(state.params["actor"], state, steps, carry, weights)
+            state = descend(state, "actor", grads, lr)
+            return dataclasses.replace(state, target=move_towards(state.target, state.params, config.tau)), loss
+
+        if config.policy_delay == 1:
+            state, policy_loss = improve(state)
+        else:
+            state, policy_loss = jax.lax.cond(
+                state.updates % config.policy_delay == 0, improve, lambda state: (state, jnp.zeros(())), state
+            )
+        noise = noise_at(config, progress)
+        metrics = {
+            "q_loss": loss,
+            "policy_loss": policy_loss,
+            "q_value": weighted_mean(target, weights),
+            "noise": noise,
+            "lr": lr,
+        }
+        return dataclasses.replace(state, noise=noise), metrics, wrong
+
+    def descend(state: DdpgState, name: str, grads: PyTree, lr: Array) -> DdpgState:
+        grads = mean_over_devices(grads, axis)
+        changes, optimiser_state = optimiser.update(grads, state.optimiser[name])
+        params = jax.tree.map(lambda p, change: p - lr * change, state.params[name], changes)
+        return dataclasses.replace(
+            state,
+            params=state.params | {name: params},
+            optimiser=state.optimiser | {name: optimiser_state},
+        )
+
+    return Algorithm(
+        init=init,
+        initial_carry=actor.initial_carry,
+        act=act,
+        update=update,
+        sequence_length=burn_in + (config.sequence_length if actor.recurrent else 1) + config.n_step - 1,
+    )
+
+
+def noise_at(config: DdpgConfig, progress: Array) -> Array:
+    """Falls linearly from start to end over a fraction of training, then stays."""
+    passed = jnp.clip(progress / max(config.noise_fraction, 1e-8), 0.0, 1.0)
+    return jnp.float32(config.noise_start) + passed * (config.noise_end - config.noise_start)

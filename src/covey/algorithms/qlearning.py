@@ -1,0 +1,285 @@
+"""Q-learning for teams: IQL, VDN and QMIX (Mnih et al., 2015; Sunehag et al., 2018; Rashid et al., 2018).
+
+Each agent has Q_θ(o, a). What is learned is each agent's own value (IQL), or the team's, which a mixer makes of the
+values of the actions taken: their sum (VDN), or a network that rises in each of them, with weights from the global
+state (QMIX; where the task has none, from the joint observation):
+
+    L(θ) = E[(Q_tot(s, a) − y)²],   y = r + γ Q'_tot(s', argmax_a' Q_θ(o', a'))
+
+The maximum is over legal actions, taken by the network that learns (double Q-learning) or by the target network, whose
+parameters θ' of all follow θ. With n-step returns, y sums the rewards of n steps, or up to the episode's end.
+
+Memory is a property of the network: sequences of `sequence_length` steps are learned from the carry that the first was
+acted with, after `burn_in` steps that only bring it up to date.
+
+Differences from the papers:
+- A team's reward is the mean over its living agents, so shared rewards stay as they are. The team terminates when all
+  of its agents have.
+- Time limits bootstrap from the true final observation, with the memory that leads to it.
+- Dead agents count for nothing: no loss of their own, and no part in the team's value.
+- Target networks follow softly by default; `target_interval` copies them now and then instead.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from covey.algorithms.base import Context
+from covey.networks.mixing import Mixer, make_monotonic_mixer, make_sum_mixer
+from covey.networks.network import apply_with_successors, make_network
+from covey.ops.devices import mean_over_devices
+from covey.ops.losses import weigh, weighted_mean
+from covey.ops.schedules import Schedule, factor
+from covey.ops.targets import masked_argmax, move_towards, n_step_targets, take_action
+from covey.types import Algorithm, Array, Batch, Discrete, EnvSpec, Key, PyTree, TimeStep, Transition, pytree
+
+
+class Mixing(enum.Enum):
+    none = "each agent learns its own value"
+    sum = "the team's value is the sum of the agents'"
+    monotonic = "the team's value rises in each agent's, by weights from the global state"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QLearningConfig:
+    """Fields of `iql`, `vdn` and `qmix`."""
+
+    evaluates_greedily: ClassVar[bool] = True
+    mixer: Mixing = Mixing.none
+    mixer_size: int = 32  # of the mixing network's hidden layer
+    share_parameters: bool = True
+    agent_ids: bool = True
+    double_q: bool = True
+    lr: float = 5e-4
+    lr_schedule: Schedule = Schedule.constant
+    adam_eps: float = 1e-5
+    max_grad_norm: float = 10.0
+    gamma: float = 0.99
+    n_step: int = 1
+    epsilon_start: float = 1.0
+    epsilon_end: float = 0.05
+    epsilon_fraction: float = 0.3  # of the frames, over which epsilon falls from start to end
+    tau: float = 0.005  # how far the target network moves in each update
+    target_interval: int | None = None  # updates between copies to the target network, instead of `tau`
+    sequence_length: int = 16  # steps a memory is unrolled in learning, besides `burn_in`
+    burn_in: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("lr", "adam_eps", "max_grad_norm"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
+        for name in ("gamma", "epsilon_start", "epsilon_end", "epsilon_fraction", "tau"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be between 0 and 1, not {getattr(self, name)}")
+        for name in ("n_step", "target_interval", "sequence_length", "mixer_size"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.burn_in < 0:
+            raise ValueError(f"burn_in must not be negative, it is {self.burn_in}")
+
+    def check(self, experiment: Any) -> None:
+        """Nothing of it depends on how the experiment collects."""
+
+
+IQL = QLearningConfig()
+VDN = QLearningConfig(mixer=Mixing.sum)
+QMIX = QLearningConfig(mixer=Mixing.monotonic)
+
+
+@pytree
+class QState:
+    """All that a group learns. `coefficients` are what schedules scale and callbacks may set; `epsilon` is in use."""
+
+    params: dict[str, PyTree]  # network, mixer
+    target: dict[str, PyTree]
+    optimiser: PyTree
+    epsilon: Array
+    updates: Array
+    coefficients: dict[str, Array]
+
+
+def make_qlearning(config: QLearningConfig, spec: EnvSpec, group: str, context: Context) -> Algorithm:
+    """Q-learning for one group of a task."""
+    group_spec = spec.groups[group]
+    if not isinstance(group_spec.action, Discrete):
+        raise ValueError(needs_discrete(group))
+    num_agents, num_actions, axis = group_spec.num_agents, group_spec.action.num_actions, context.device_axis
+    network = make_network(
+        context.model,
+        name=f"{group}/q",
+        input_shape=group_spec.observation_shape,
+        num_outputs=num_actions,
+        num_agents=num_agents,
+        head_gain=0.01,
+        share_parameters=config.share_parameters,
+    )
+    mixer = _make_mixer(config, spec, group)
+    optimiser = optax.chain(optax.clip_by_global_norm(config.max_grad_norm), optax.scale_by_adam(eps=config.adam_eps))
+    burn_in = config.burn_in if network.recurrent else 0
+
+    def init(key: Key) -> QState:
+        key_network, key_mixer = jax.random.split(key)
+        params = {"network": network.init(key_network), "mixer": mixer.init(key_mixer) if mixer else {}}
+        return QState(
+            params=params,
+            target=params,
+            optimiser=optimiser.init(params),
+            epsilon=jnp.float32(config.epsilon_start),
+            updates=jnp.zeros((), jnp.int32),
+            coefficients={"lr": jnp.float32(config.lr)},
+        )
+
+    def act(state: QState, timestep: TimeStep, carry: PyTree, key: Key, explore: bool) -> tuple[Array, dict, PyTree]:
+        step = timestep.groups[group]
+        values, next_carry = network.apply(state.params["network"], step.observation[None], carry, timestep.last[None])
+        action = masked_argmax(values[0], step.action_mask)
+        if explore:
+            action = epsilon_greedy(action, step.action_mask, num_actions, state.epsilon, key)
+        extras = {"carry": carry} if network.recurrent else {}
+        return action.astype(jnp.int32), extras, next_carry
+
+    def values_of(params: PyTree, steps: Transition, carry: PyTree) -> tuple[Array, Array]:
+        """Q of every action at each step and at its successor, `[L, N, A, n]`."""
+        return apply_with_successors(
+            network, params["network"], steps.observation, steps.next_observation, carry, steps.reset
+        )
+
+    def q_loss(params: PyTree, state: QState, steps: Transition, carries: PyTree, weight: Array) -> tuple[Array, dict]:
+        """On sequences `[L, N, …]`, of which the first L − n + 1 steps have a target."""
+        values, next_values = values_of(params, steps, carries["online"])
+        _, target_values = values_of(state.target, steps, carries["target"])
+        chosen = take_action(values, steps.action)
+        best = masked_argmax(next_values if config.double_q else target_values, steps.next_action_mask)
+        next_value = take_action(target_values, best)
+        if mixer is None:
+            reward, terminated, counts = steps.reward, steps.terminated, steps.alive
+            last = jnp.broadcast_to(steps.last[..., None], reward.shape)
+        else:
+            chosen = mixer.apply(params["mixer"], jnp.where(steps.alive, chosen, 0.0), _mixer_input(steps))
+            still = steps.alive & ~steps.terminated
+            next_value = mixer.apply(state.target["mixer"], jnp.where(still, next_value, 0.0), _next_mixer_input(steps))
+            reward, terminated, counts = _team(steps)
+            last = steps.last
+        target = n_step_targets(reward, next_value, terminated, last, gamma=config.gamma, num_steps=config.n_step)
+        error = chosen[: len(target)] - jax.lax.stop_gradient(target)
+        counts = counts[: len(target)]
+        # [L, N] or [L, N, A]: a sequence's weight counts for all of its agents' steps.
+        weights = weigh(counts, axis) * weight.reshape(1, -1, *[1] * (error.ndim - 2))
+        loss = weighted_mean(jnp.square(error), weights)
+        per_sequence = jnp.where(counts, jnp.abs(error), 0.0).mean(axis=(0, *range(2, error.ndim)))
+        metrics = {"q_loss": loss, "q_value": weighted_mean(chosen[: len(target)], weights)}
+        return loss, metrics | {"priorities": per_sequence}
+
+    def update(state: QState, batch: Batch, key: Key, progress: Array) -> tuple[QState, dict[str, Array], Array]:
+        steps = batch.transitions[group]
+        num_sequences = steps.last.shape[1]
+        weight = jnp.ones(num_sequences) if batch.weight is None else batch.weight
+        carries, steps = warm_up(state, steps)
+        grads, metrics = jax.grad(q_loss, has_aux=True)(state.params, state, steps, carries, weight)
+        priorities = metrics.pop("priorities")
+        grads = mean_over_devices(grads, axis)
+        lr = state.coefficients["lr"] * factor(config.lr_schedule, progress)
+        changes, optimiser_state = optimiser.update(grads, state.optimiser)
+        params = jax.tree.map(lambda p, change: p - lr * change, state.params, changes)
+        updates = state.updates + 1
+        if config.target_interval is None:
+            step: Array | float = config.tau
+        else:
+            step = (updates % config.target_interval == 0).astype(jnp.float32)
+        epsilon = epsilon_at(config, progress)
+        state = dataclasses.replace(
+            state,
+            params=params,
+            target=move_towards(state.target, params, step),
+            optimiser=optimiser_state,
+            epsilon=epsilon,
+            updates=updates,
+        )
+        metrics |= {"grad_norm": optax.tree.norm(grads), "epsilon": epsilon, "lr": lr}
+        return state, metrics, priorities
+
+    def warm_up(state: QState, steps: Transition) -> tuple[dict[str, PyTree], Transition]:
+        """The carries after `burn_in` steps, of both networks, and the steps after those."""
+        if not network.recurrent:
+            return {"online": (), "target": ()}, steps
+        stored = jax.tree.map(lambda x: x[0], steps.extras["carry"])
+        rest = jax.tree.map(lambda x: x[burn_in:], dataclasses.replace(steps, extras={}))
+        if not burn_in:
+            return {"online": stored, "target": stored}, rest
+
+        def run(params: PyTree) -> PyTree:
+            _, carry = network.apply(params["network"], steps.observation[:burn_in], stored, steps.reset[:burn_in])
+            return jax.lax.stop_gradient(carry)
+
+        return {"online": run(state.params), "target": run(state.target)}, rest
+
+    return Algorithm(
+        init=init,
+        initial_carry=network.initial_carry,
+        act=act,
+        update=update,
+        sequence_length=burn_in + (config.sequence_length if network.recurrent else 1) + config.n_step - 1,
+    )
+
+
+def needs_discrete(group: str) -> str:
+    return (
+        f"Q-learning needs one discrete choice per agent, and group '{group}' acts otherwise "
+        "(vmas tasks: task.continuous_actions=false)"
+    )
+
+
+def epsilon_at(config: QLearningConfig, progress: Array) -> Array:
+    """Falls linearly from start to end over a fraction of training, then stays."""
+    passed = jnp.clip(progress / max(config.epsilon_fraction, 1e-8), 0.0, 1.0)
+    return jnp.float32(config.epsilon_start) + passed * (config.epsilon_end - config.epsilon_start)
+
+
+def epsilon_greedy(greedy: Array, mask: Array | None, num_actions: int, epsilon: Array, key: Key) -> Array:
+    """`greedy [B, A]`, or with probability ε any legal action, each agent by itself."""
+    key_whether, key_which = jax.random.split(key)
+    logits = jnp.zeros((*greedy.shape, num_actions)) if mask is None else jnp.where(mask, 0.0, -jnp.inf)
+    anything = jax.random.categorical(key_which, logits)
+    return jnp.where(jax.random.uniform(key_whether, greedy.shape) < epsilon, anything, greedy)
+
+
+# ----------------------------------------------------------------------------------------------------------- teams
+
+
+def _make_mixer(config: QLearningConfig, spec: EnvSpec, group: str) -> Mixer | None:
+    group_spec = spec.groups[group]
+    match config.mixer:
+        case Mixing.none:
+            return None
+        case Mixing.sum:
+            return make_sum_mixer()
+        case Mixing.monotonic:
+            joint = (group_spec.num_agents * math.prod(group_spec.observation_shape),)
+            return make_monotonic_mixer(
+                num_agents=group_spec.num_agents,
+                state_shape=spec.state_shape or joint,
+                hidden_size=config.mixer_size,
+            )
+
+
+def _mixer_input(steps: Transition) -> Array:
+    """The global state, or the joint observation where the task has none: `[L, N, …]`."""
+    return steps.observation if steps.state is None else steps.state
+
+
+def _next_mixer_input(steps: Transition) -> Array:
+    return steps.next_observation if steps.next_state is None else steps.next_state
+
+
+def _team(steps: Transition) -> tuple[Array, Array, Array]:
+    """The team's reward, whether its return ended, and whether anyone lived: `[L, N]` each."""
+    living = jnp.maximum(steps.alive.sum(-1), 1)
+    reward = jnp.sum(jnp.where(steps.alive, steps.reward, 0.0), -1) / living
+    return reward, jnp.all(steps.terminated | ~steps.alive, -1), jnp.any(steps.alive, -1)

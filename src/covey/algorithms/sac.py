@@ -1,0 +1,297 @@
+"""Soft actor-critic for teams: ISAC and MASAC (Haarnoja et al., 2018; Christodoulou, 2019, for discrete actions).
+
+Each agent's policy π_θ earns its entropy besides its reward. Two critics learn the soft value, of which the smaller
+counts:
+
+    y = r + γ (min_k Q'_k(s', a') − α log π(a' | o')),   a' ~ π(· | o')
+    L(φ) = Σ_k E[(Q_k(s, a) − y)²],   L(θ) = E[α log π(ã | o) − min_k Q_k(s, ã)],   L(α) = −log α · E[log π + H̄]
+
+With discrete actions the critics give a value to each, and expectations over the policy are exact. The two names differ
+in what critics see: each agent's own observation and action, or everyone's.
+
+Memory: actors go on from the carry that a sequence's first step was acted with, critics, which never act, from an empty
+one; `burn_in` steps bring both up to date and are not learned from.
+
+Differences from the papers:
+- Time limits bootstrap from the true final observation; dead agents' steps do not count.
+- A centralised critic has an output for each agent: rewards need not be shared.
+- In the actor's loss all agents' actions are drawn anew, and the gradient reaches every agent's.
+- The target entropy of discrete actions is a share of the largest possible.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from covey.algorithms.base import Context
+from covey.algorithms.critics import CriticSees, make_critics
+from covey.networks.network import apply_with_successors, make_network
+from covey.ops.devices import mean_over_devices
+from covey.ops.distributions import make_distribution, masked_logits
+from covey.ops.losses import weigh, weighted_mean
+from covey.ops.schedules import Schedule, factor
+from covey.ops.targets import move_towards, n_step_targets, take_action
+from covey.types import (
+    Algorithm,
+    Array,
+    Batch,
+    Continuous,
+    Discrete,
+    EnvSpec,
+    Key,
+    PyTree,
+    TimeStep,
+    Transition,
+    pytree,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SacConfig:
+    """Fields of `isac` and `masac`."""
+
+    critic_sees: CriticSees = CriticSees.own
+    num_critics: int = 2
+    share_parameters: bool = True  # between the actors of a group
+    share_critic_parameters: bool = True
+    agent_ids: bool = True
+    lr: float = 1e-3
+    alpha_lr: float | None = None  # of the temperature; None: `lr`
+    lr_schedule: Schedule = Schedule.constant
+    adam_eps: float = 1e-5
+    max_grad_norm: float = 5.0  # of each network
+    gamma: float = 0.99
+    n_step: int = 1
+    tau: float = 0.005  # how far target critics move in each update
+    policy_delay: int = 1  # updates of the critics for each of the actor
+    alpha: float = 1.0  # the temperature at the start
+    learn_alpha: bool = True
+    target_entropy: float | None = None  # None: −(action dimension); discrete: `discrete_entropy` of the largest
+    discrete_entropy: float = 0.2
+    sequence_length: int = 16  # steps a memory is unrolled in learning, besides `burn_in`
+    burn_in: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("lr", "alpha_lr", "adam_eps", "max_grad_norm", "alpha"):
+            if getattr(self, name) is not None and getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
+        for name in ("gamma", "tau", "discrete_entropy"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be between 0 and 1, not {getattr(self, name)}")
+        for name in ("num_critics", "n_step", "policy_delay", "sequence_length"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.burn_in < 0:
+            raise ValueError(f"burn_in must not be negative, it is {self.burn_in}")
+
+
+ISAC = SacConfig()
+MASAC = SacConfig(critic_sees=CriticSees.auto)
+
+
+@pytree
+class SacState:
+    """All that a group learns."""
+
+    params: dict[str, PyTree]  # actor, critic, log_alpha
+    target: PyTree  # critics
+    optimiser: dict[str, PyTree]
+    updates: Array
+    coefficients: dict[str, Array]
+
+
+def make_sac(config: SacConfig, spec: EnvSpec, group: str, context: Context) -> Algorithm:
+    """SAC for one group of a task."""
+    group_spec = spec.groups[group]
+    action, num_agents, axis = group_spec.action, group_spec.num_agents, context.device_axis
+    if not isinstance(action, (Continuous, Discrete)):
+        raise ValueError(f"SAC needs continuous actions or one discrete choice, and group '{group}' acts otherwise")
+    discrete = isinstance(action, Discrete)
+    distribution = make_distribution(action)
+    entropy_target = _target_entropy(config, action)
+    actor = make_network(
+        context.model,
+        name=f"{group}/actor",
+        input_shape=group_spec.observation_shape,
+        num_outputs=distribution.num_parameters,
+        num_agents=num_agents,
+        head_gain=0.01,
+        share_parameters=config.share_parameters,
+    )
+    critics = make_critics(
+        context.critic_model,
+        spec,
+        group,
+        sees=config.critic_sees,
+        action_size=0 if isinstance(action, Discrete) else action.size,
+        num_outputs=action.num_actions if isinstance(action, Discrete) else 1,
+        num_critics=config.num_critics,
+        share_parameters=config.share_critic_parameters,
+    )
+    optimiser = optax.chain(optax.clip_by_global_norm(config.max_grad_norm), optax.scale_by_adam(eps=config.adam_eps))
+    burn_in = config.burn_in if actor.recurrent else 0
+
+    def init(key: Key) -> SacState:
+        key_actor, key_critic = jax.random.split(key)
+        params = {
+            "actor": actor.init(key_actor),
+            "critic": critics.init(key_critic),
+            "log_alpha": jnp.float32(math.log(config.alpha)),
+        }
+        return SacState(
+            params=params,
+            target=params["critic"],
+            optimiser={name: optimiser.init(part) for name, part in params.items()},
+            updates=jnp.zeros((), jnp.int32),
+            coefficients={"lr": jnp.float32(config.lr), "alpha_lr": jnp.float32(config.alpha_lr or config.lr)},
+        )
+
+    def act(state: SacState, timestep: TimeStep, carry: PyTree, key: Key, explore: bool) -> tuple[Array, dict, PyTree]:
+        step = timestep.groups[group]
+        parameters, next_carry = actor.apply(state.params["actor"], step.observation[None], carry, timestep.last[None])
+        mask = step.action_mask
+        raw = distribution.sample(parameters[0], mask, key) if explore else distribution.mode(parameters[0], mask)
+        extras = {"carry": carry} if actor.recurrent else {}
+        return distribution.to_action(raw), extras, next_carry
+
+    # --------------------------------------------------------------------------------------------------- soft values
+
+    def soft_value(values: Array, parameters: Array, mask: Array | None, log_prob: Array | None, alpha: Array) -> Array:
+        """E_π[min_k Q_k − α log π], exact for discrete actions: `[L, N, A]` of values `[K, L, N, A, n]`."""
+        smallest = values.min(axis=0)
+        if log_prob is not None:
+            return smallest[..., 0] - alpha * log_prob
+        log_probs = jax.nn.log_softmax(masked_logits(parameters, mask))
+        return jnp.sum(jnp.exp(log_probs) * (smallest - alpha * log_probs), axis=-1)
+
+    def draw(parameters: Array, mask: Array | None, key: Key) -> tuple[Array | None, Array | None]:
+        """Actions and their log-probabilities, for continuous actions."""
+        if discrete:
+            return None, None
+        raw = distribution.sample(parameters, mask, key)
+        return distribution.to_action(raw), distribution.log_prob(parameters, mask, raw)
+
+    def make_targets(state: SacState, steps: Transition, carry: PyTree, key: Key) -> Array:
+        """Of the first L − n + 1 steps, `[.., N, A]`."""
+        _, parameters = apply_with_successors(
+            actor, state.params["actor"], steps.observation, steps.next_observation, carry, steps.reset
+        )
+        action, log_prob = draw(parameters, steps.next_action_mask, key)
+        taken = None if discrete else steps.action
+        inputs = critics.inputs(steps.observation, steps.state, taken)
+        next_inputs = critics.inputs(steps.next_observation, steps.next_state, action)
+        values = critics.evaluate_successors(state.target, inputs, next_inputs, steps.reset)
+        alpha = jnp.exp(state.params["log_alpha"])
+        next_value = soft_value(values, parameters, steps.next_action_mask, log_prob, alpha)
+        last = jnp.broadcast_to(steps.last[..., None], steps.reward.shape)
+        return n_step_targets(
+            steps.reward, next_value, steps.terminated, last, gamma=config.gamma, num_steps=config.n_step
+        )
+
+    # -------------------------------------------------------------------------------------------------------- losses
+
+    def critic_loss(params: PyTree, steps: Transition, target: Array, weights: Array) -> tuple[Array, Array]:
+        """The loss, and how wrong each sequence's values were."""
+        values = critics.evaluate(
+            params, critics.inputs(steps.observation, steps.state, None if discrete else steps.action), steps.reset
+        )
+        learned = values[:, burn_in : burn_in + len(target)]
+        actions = steps.action[burn_in : burn_in + len(target)]
+        chosen = jax.vmap(lambda v: take_action(v, actions))(learned) if discrete else learned[..., 0]
+        error = chosen - target
+        wrong = jnp.where(weights > 0, jnp.abs(error).mean(axis=0), 0.0).mean(axis=(0, 2))
+        return sum(weighted_mean(jnp.square(e), weights) for e in error), wrong  # type: ignore[return-value]
+
+    def actor_loss(
+        params: PyTree, state: SacState, steps: Transition, carry: PyTree, weights: Array, key: Key
+    ) -> tuple[Array, Array]:
+        """The loss, and the policy's mean entropy."""
+        parameters, _ = actor.apply(params, steps.observation, carry, steps.reset)
+        action, log_prob = draw(parameters, steps.action_mask, key)
+        values = critics.evaluate(
+            state.params["critic"], critics.inputs(steps.observation, steps.state, action), steps.reset
+        )
+        alpha = jnp.exp(state.params["log_alpha"])
+        value = soft_value(values, parameters, steps.action_mask, log_prob, alpha)
+        entropy = distribution.entropy(parameters, steps.action_mask, None) if log_prob is None else -log_prob
+        keep = slice(burn_in, burn_in + len(weights))
+        return -weighted_mean(value[keep], weights), weighted_mean(entropy[keep], weights)
+
+    def update(state: SacState, batch: Batch, key: Key, progress: Array) -> tuple[SacState, dict[str, Array], Array]:
+        steps = batch.transitions[group]
+        key_target, key_actor = jax.random.split(key)
+        carry = jax.tree.map(lambda x: x[0], steps.extras["carry"]) if actor.recurrent else ()
+        target = jax.lax.stop_gradient(make_targets(state, steps, carry, key_target)[burn_in:])
+        weights = weigh(steps.alive[burn_in : burn_in + len(target)], axis)
+        if batch.weight is not None:
+            weights = weights * batch.weight[:, None]
+        lr = state.coefficients["lr"] * factor(config.lr_schedule, progress)
+
+        (loss, wrong), grads = jax.value_and_grad(critic_loss, has_aux=True)(
+            state.params["critic"], steps, target, weights
+        )
+        state = descend(state, "critic", grads, lr)
+        state = dataclasses.replace(
+            state, target=move_towards(state.target, state.params["critic"], config.tau), updates=state.updates + 1
+        )
+
+        def improve(state: SacState) -> tuple[SacState, Array, Array]:
+            (loss, entropy), grads = jax.value_and_grad(actor_loss, has_aux=True)(
+                state.params["actor"], state, steps, carry, weights, key_actor
+            )
+            state = descend(state, "actor", grads, lr)
+            entropy = mean_over_devices(entropy, axis)
+            if config.learn_alpha:  # d/d log α of −log α (log π + H̄), where −log π is the entropy
+                state = descend(state, "log_alpha", entropy - entropy_target, state.coefficients["alpha_lr"])
+            return state, loss, entropy
+
+        if config.policy_delay == 1:
+            state, policy_loss, entropy = improve(state)
+        else:
+            state, policy_loss, entropy = jax.lax.cond(
+                state.updates % config.policy_delay == 0,
+                improve,
+                lambda state: (state, jnp.zeros(()), jnp.zeros(())),
+                state,
+            )
+        metrics = {
+            "q_loss": loss,
+            "policy_loss": policy_loss,
+            "entropy": entropy,
+            "alpha": jnp.exp(state.params["log_alpha"]),
+            "q_value": weighted_mean(target, weights),
+            "lr": lr,
+        }
+        return state, metrics, wrong
+
+    def descend(state: SacState, name: str, grads: PyTree, lr: Array) -> SacState:
+        grads = mean_over_devices(grads, axis)
+        changes, optimiser_state = optimiser.update(grads, state.optimiser[name])
+        params = jax.tree.map(lambda p, change: p - lr * change, state.params[name], changes)
+        return dataclasses.replace(
+            state,
+            params=state.params | {name: params},
+            optimiser=state.optimiser | {name: optimiser_state},
+        )
+
+    return Algorithm(
+        init=init,
+        initial_carry=actor.initial_carry,
+        act=act,
+        update=update,
+        sequence_length=burn_in + (config.sequence_length if actor.recurrent else 1) + config.n_step - 1,
+    )
+
+
+def _target_entropy(config: SacConfig, action: Any) -> float:
+    if config.target_entropy is not None:
+        return config.target_entropy
+    if isinstance(action, Discrete):
+        return config.discrete_entropy * math.log(action.num_actions)
+    return -float(action.size)

@@ -1,0 +1,32 @@
+"""What a replay buffer is to be: its fields, without JAX, since configurations are read before it starts."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+
+
+class Place(enum.Enum):
+    device = "beside the networks"
+    host = "in the host's memory, from where samples are copied"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BufferConfig:
+    """Fields of `buffer`."""
+
+    size: int = 100_000  # frames
+    batch_size: int = 128  # sequences in a sample
+    place: Place = Place.device
+    in_checkpoints: bool = True  # without it checkpoints are small, and a resumed run fills its buffer anew
+    prioritised: bool = False
+    priority_exponent: float = 0.6
+    importance_exponent: float = 0.4  # of the weights that make up for sampling some more often; 1: fully
+
+    def __post_init__(self) -> None:
+        for name in ("size", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        for name in ("priority_exponent", "importance_exponent"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be between 0 and 1, not {getattr(self, name)}")

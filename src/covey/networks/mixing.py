@@ -1,0 +1,74 @@
+"""Mixers: from the agents' values to the team's, as pure functions over a plain dict like any network."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from covey.networks.layers import Initialiser, make_linear
+from covey.types import Array, Key, PyTree
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mixer:
+    """`apply(params, values [..., A], state [..., *state_shape]) -> [...]`."""
+
+    init: Callable[[Key], PyTree]
+    apply: Callable[[PyTree, Array, Array], Array]
+
+
+class MonotonicMixing(nnx.Module):
+    """QMIX's mixer (Rashid et al., 2018): Q_tot = |W2(s)|ᵀ elu(|W1(s)|ᵀ q + b1(s)) + b2(s), so ∂Q_tot/∂q ≥ 0."""
+
+    def __init__(self, num_agents: int, num_inputs: int, hidden_size: int, hyper_size: int, rngs: nnx.Rngs):
+        self.num_agents, self.hidden_size = num_agents, hidden_size
+
+        def linear(inputs: int, outputs: int) -> nnx.Linear:
+            return make_linear(inputs, outputs, Initialiser.uniform, rngs)
+
+        self.weight_1 = nnx.List([linear(num_inputs, hyper_size), linear(hyper_size, num_agents * hidden_size)])
+        self.weight_2 = nnx.List([linear(num_inputs, hyper_size), linear(hyper_size, hidden_size)])
+        self.bias_1 = linear(num_inputs, hidden_size)
+        self.bias_2 = nnx.List([linear(num_inputs, hidden_size), linear(hidden_size, 1)])
+
+    def __call__(self, values: Array, state: Array) -> Array:
+        def two_layers(layers: nnx.List, x: Array) -> Array:
+            return layers[1](jax.nn.relu(layers[0](x)))
+
+        weight_1 = jnp.abs(two_layers(self.weight_1, state)).reshape(-1, self.num_agents, self.hidden_size)
+        weight_2 = jnp.abs(two_layers(self.weight_2, state))
+        hidden = jax.nn.elu(jnp.einsum("na,nah->nh", values, weight_1) + self.bias_1(state))
+        return jnp.sum(hidden * weight_2, -1) + two_layers(self.bias_2, state)[:, 0]
+
+
+def make_monotonic_mixer(
+    *, num_agents: int, state_shape: tuple[int, ...], hidden_size: int = 32, hyper_size: int = 64
+) -> Mixer:
+    num_inputs = math.prod(state_shape)
+
+    def build(key: Key) -> MonotonicMixing:
+        return MonotonicMixing(num_agents, num_inputs, hidden_size, hyper_size, nnx.Rngs(params=key))
+
+    graph, abstract = nnx.split(nnx.eval_shape(lambda: build(jax.random.key(0))), nnx.Param)
+
+    def init(key: Key) -> PyTree:
+        return nnx.to_pure_dict(nnx.state(build(key), nnx.Param))
+
+    def apply(params: PyTree, values: Array, state: Array) -> Array:
+        leading = values.shape[:-1]
+        filled = jax.tree.map(lambda leaf: leaf, abstract)
+        nnx.replace_by_pure_dict(filled, params)
+        mixed = nnx.merge(graph, filled)(values.reshape(-1, num_agents), state.reshape(-1, num_inputs))
+        return mixed.reshape(leading)
+
+    return Mixer(init=init, apply=apply)
+
+
+def make_sum_mixer() -> Mixer:
+    """VDN's (Sunehag et al., 2018): Q_tot = Σ q."""
+    return Mixer(init=lambda key: {}, apply=lambda params, values, state: values.sum(-1))

@@ -1,0 +1,48 @@
+"""Targets of value learning from sequences that may cross episodes' borders, and target networks."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from covey.types import Array, PyTree
+
+
+def n_step_targets(
+    reward: Array, next_value: Array, terminated: Array, last: Array, *, gamma: float, num_steps: int
+) -> Array:
+    """Returns over `num_steps` and then the value, for each step that has so many: `[T − n + 1, …]` of `[T, …]`.
+
+    G_t = r_t + γ G_{t+1}, where the sum ends after n steps, or with the episode: then the value of the true successor
+    `next_value` takes its place, and nothing where the return terminated. Nothing is read across an episode's border.
+    """
+    one_step = reward + gamma * jnp.where(terminated, 0.0, next_value)
+    target = one_step
+    for _ in range(num_steps - 1):
+        following = reward[:-1] + gamma * jnp.where(terminated[:-1], 0.0, target[1:])
+        target = jnp.where(last[:-1], one_step[:-1], following)
+        reward, terminated, last, one_step = (x[:-1] for x in (reward, terminated, last, one_step))
+    return target
+
+
+def masked_max(values: Array, mask: Array | None) -> Array:
+    """The largest of `values [..., n]` that `mask` allows."""
+    return jnp.max(mask_out(values, mask), axis=-1)
+
+
+def masked_argmax(values: Array, mask: Array | None) -> Array:
+    return jnp.argmax(mask_out(values, mask), axis=-1)
+
+
+def mask_out(values: Array, mask: Array | None) -> Array:
+    return values if mask is None else jnp.where(mask, values, -jnp.inf)
+
+
+def take_action(values: Array, action: Array) -> Array:
+    """The entry of `values [..., n]` at `action [...]`."""
+    return jnp.take_along_axis(values, action[..., None], axis=-1)[..., 0]
+
+
+def move_towards(target: PyTree, params: PyTree, step: Array | float) -> PyTree:
+    """Target parameters after a soft update, θ' + τ (θ − θ'): with a step of 1, a copy; with 0, as they were."""
+    return jax.tree.map(lambda old, new: old + step * (new - old), target, params)

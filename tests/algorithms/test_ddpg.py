@@ -1,0 +1,75 @@
+"""Deterministic policy gradients on the probes, each with its number."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from covey.algorithms.ddpg import IDDPG, ITD3, MATD3, DdpgConfig, noise_at
+from covey.envs.base import next_step
+from covey.envs.probes import GROUP, ContinuousTarget, ProbeConfig
+from covey.envs.wrappers import AgentIds, TimeLimit
+
+slow = pytest.mark.slow
+GAMMA = 0.8
+
+
+class Ceaseless(ContinuousTarget):
+    """Reward 1 whatever is done, until the time limit cuts."""
+
+    def step(self, state, action, key):
+        return state, next_step({GROUP: state}, {GROUP: jnp.ones(())}, terminated=jnp.zeros((), bool))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "model"), [("iddpg", "mlp"), ("matd3", "gru"), pytest.param("maddpg", "mlp", marks=slow)]
+)
+def test_a_time_limit_is_no_end(fresh, algorithm, model):
+    """Worth 1 / (1 − γ); taking the cut for a termination would give at most 3.4 with five steps left."""
+    env = AgentIds(TimeLimit(Ceaseless(ProbeConfig(time_limit=5)), 5))
+    team = fresh("probe/target", f"algorithm.gamma={GAMMA}", algorithm=algorithm, model=model, iterations=120, env=env)
+    assert team.metrics["agents/q_value"][-1] == pytest.approx(1 / (1 - GAMMA), rel=0.03)
+
+
+@pytest.mark.parametrize("algorithm", ["iddpg", "maddpg", "itd3", pytest.param("matd3", marks=slow)])
+def test_the_best_action_is_found(trained, algorithm):
+    assert trained("probe/target", algorithm=algorithm, iterations=100).returns()["agents"] > 0.97
+
+
+@slow
+def test_the_gradient_of_all_actions_learns_too(trained):
+    team = trained("probe/target", "algorithm.actor_gradient=all", algorithm="maddpg", iterations=100)
+    assert team.returns()["agents"] > 0.97
+
+
+def test_actions_stay_within_bounds(trained):
+    team = trained("probe/target", "algorithm.noise_start=5", algorithm="iddpg", iterations=1)
+    actions = team.transitions()["agents"].action
+    assert actions.min() >= -2.0 and actions.max() <= 2.0
+    assert np.mean(np.abs(actions) == 2.0) > 0.3
+
+
+def test_exploration_falls_and_stays():
+    config = DdpgConfig(noise_start=0.9, noise_end=0.1, noise_fraction=0.5)
+    for progress, expected in ((0.0, 0.9), (0.25, 0.5), (0.5, 0.1), (1.0, 0.1)):
+        assert noise_at(config, jnp.float32(progress)) == pytest.approx(expected)
+
+
+def test_td3_is_three_fields():
+    changed = {f.name for f in dataclasses.fields(IDDPG) if getattr(IDDPG, f.name) != getattr(ITD3, f.name)}
+    assert changed == {"num_critics", "policy_delay", "target_noise"}
+    assert MATD3.critic_sees is not ITD3.critic_sees
+
+
+@pytest.mark.parametrize("fields", [{"lr": 0}, {"noise_start": -1}, {"num_critics": 0}, {"tau": 2.0}])
+def test_impossible_fields_are_refused(fields):
+    with pytest.raises(ValueError):
+        dataclasses.replace(IDDPG, **fields)
+
+
+def test_discrete_actions_are_refused(fresh):
+    with pytest.raises(ValueError, match="continuous actions"):
+        fresh("probe/copy", algorithm="iddpg", iterations=0)

@@ -1,0 +1,125 @@
+"""Q-learning on the probes, each with its number; mixers; and targets that respect masks, borders and the dead."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from covey.algorithms.qlearning import IQL, QLearningConfig, epsilon_at, epsilon_greedy
+from covey.networks.mixing import make_monotonic_mixer
+
+slow = pytest.mark.slow
+algorithms = pytest.mark.parametrize("algorithm", ["iql", "vdn", "qmix"])
+GAMMA = 0.8
+DISCOUNT = f"algorithm.gamma={GAMMA}"
+
+
+def q_value(team) -> float:
+    """The mean of the values learned, at the end of training."""
+    return float(team.metrics["agents/q_value"][-1])
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "model"),
+    [("iql", "mlp"), ("qmix", "mlp"), ("iql", "gru"), pytest.param("vdn", "gru", marks=slow)],
+)
+def test_a_time_limit_is_no_end(trained, algorithm, model):
+    """Worth 1 / (1 − γ); taking the cut for a termination would give at most 3.4 with five steps left."""
+    team = trained("probe/truncation", DISCOUNT, "task.time_limit=5", algorithm=algorithm, model=model, iterations=120)
+    assert q_value(team) == pytest.approx(1 / (1 - GAMMA), rel=0.03)
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_a_delayed_reward_is_discounted(trained, n_step):
+    """Half of the steps are worth γ, half 1."""
+    team = trained("probe/delayed", DISCOUNT, f"algorithm.n_step={n_step}", algorithm="iql", iterations=80)
+    assert q_value(team) == pytest.approx((1 + GAMMA) / 2, abs=0.05)
+
+
+@algorithms
+def test_the_best_action_is_found(trained, algorithm):
+    returns = trained("probe/copy", DISCOUNT, algorithm=algorithm, iterations=60).returns()
+    assert returns["agents"] == pytest.approx(1.0, abs=0.01)
+
+
+def test_illegal_actions_are_never_taken_nor_believed(trained):
+    team = trained("probe/masked", DISCOUNT, algorithm="iql", iterations=60)
+    played = team.transitions()["agents"]
+    legal = np.take_along_axis(played.action_mask, played.action[..., None], -1)
+    assert legal.all()
+    assert team.returns()["agents"] == pytest.approx(1.0, abs=0.01)
+
+
+@slow
+def test_memory_is_needed_and_used(trained):
+    team = trained("probe/memory", algorithm="iql", model="gru", iterations=400)
+    assert team.returns()["agents"] == pytest.approx(1.0, abs=0.05)
+
+
+@pytest.mark.parametrize("extra", [("buffer.prioritised=true",), ("algorithm.target_interval=20",)])
+def test_variants_learn_too(trained, extra):
+    assert trained("probe/copy", DISCOUNT, *extra, algorithm="iql", iterations=60).returns()["agents"] > 0.98
+
+
+def test_burn_in_is_not_learned_from(trained):
+    """With burn-in, stored carries only start the memory; the probe is still worth 1 / (1 − γ)."""
+    team = trained(
+        "probe/truncation",
+        DISCOUNT,
+        "task.time_limit=5",
+        "algorithm.burn_in=4",
+        "algorithm.sequence_length=4",
+        algorithm="iql",
+        model="gru",
+        iterations=120,
+    )
+    assert q_value(team) == pytest.approx(1 / (1 - GAMMA), rel=0.03)
+    assert team.algorithm.sequence_length == 8
+
+
+# ---------------------------------------------------------------------------------------------------------- pieces
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 2**31 - 1))
+def test_the_mixer_rises_in_every_agents_value(seed):
+    mixer = make_monotonic_mixer(num_agents=3, state_shape=(4,), hidden_size=8, hyper_size=8)
+    key_params, key_values, key_state = jax.random.split(jax.random.key(seed), 3)
+    params = mixer.init(key_params)
+    values, state = 10 * jax.random.normal(key_values, (5, 3)), jax.random.normal(key_state, (5, 4))
+    slopes = jax.grad(lambda q: mixer.apply(params, q, state).sum())(values)
+    assert (slopes >= 0).all()
+    assert (jnp.abs(slopes).sum() > 0).all()
+
+
+def test_epsilon_falls_and_stays():
+    config = QLearningConfig(epsilon_start=1.0, epsilon_end=0.2, epsilon_fraction=0.5)
+    for progress, expected in ((0.0, 1.0), (0.25, 0.6), (0.5, 0.2), (1.0, 0.2)):
+        assert epsilon_at(config, jnp.float32(progress)) == pytest.approx(expected)
+
+
+def test_epsilon_greedy_explores_legal_actions_alone():
+    mask = jnp.array([[[True, True, False]]] * 4000)
+    greedy = jnp.ones((4000, 1), int)
+    actions = epsilon_greedy(greedy, mask, 3, jnp.float32(0.5), jax.random.key(0))
+    counts = np.bincount(np.asarray(actions)[:, 0], minlength=3) / 4000
+    np.testing.assert_allclose(counts, [0.25, 0.75, 0.0], atol=0.03)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"lr": 0}, {"gamma": 1.5}, {"n_step": 0}, {"burn_in": -1}, {"epsilon_fraction": 2.0}]
+)
+def test_impossible_fields_are_refused(fields):
+    with pytest.raises(ValueError):
+        dataclasses.replace(IQL, **fields)
+
+
+def test_continuous_actions_are_refused(fresh):
+    with pytest.raises(ValueError, match="continuous_actions=false"):
+        fresh("vmas/navigation", algorithm="iql", iterations=0)
