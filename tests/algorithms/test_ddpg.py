@@ -25,7 +25,8 @@ class Ceaseless(ContinuousTarget):
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "model"), [("iddpg", "mlp"), ("matd3", "gru"), pytest.param("maddpg", "mlp", marks=slow)]
+    ("algorithm", "model"),
+    [("matd3", "mlp"), pytest.param("matd3", "gru", marks=slow), pytest.param("iddpg", "mlp", marks=slow)],
 )
 def test_a_time_limit_is_no_end(fresh, algorithm, model):
     """Worth 1 / (1 − γ); taking the cut for a termination would give at most 3.4 with five steps left."""
@@ -34,7 +35,9 @@ def test_a_time_limit_is_no_end(fresh, algorithm, model):
     assert team.metrics["agents/q_value"][-1] == pytest.approx(1 / (1 - GAMMA), rel=0.03)
 
 
-@pytest.mark.parametrize("algorithm", ["iddpg", "maddpg", "itd3", pytest.param("matd3", marks=slow)])
+@pytest.mark.parametrize(
+    "algorithm", ["maddpg", *(pytest.param(name, marks=slow) for name in ("iddpg", "itd3", "matd3"))]
+)
 def test_the_best_action_is_found(trained, algorithm):
     assert trained("probe/target", algorithm=algorithm, iterations=100).returns()["agents"] > 0.97
 

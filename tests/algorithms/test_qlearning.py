@@ -15,7 +15,7 @@ from covey.algorithms.qlearning import IQL, QLearningConfig, epsilon_at, epsilon
 from covey.networks.mixing import make_monotonic_mixer
 
 slow = pytest.mark.slow
-algorithms = pytest.mark.parametrize("algorithm", ["iql", "vdn", "qmix"])
+algorithms = pytest.mark.parametrize("algorithm", ["vdn", *(pytest.param(n, marks=slow) for n in ("iql", "qmix"))])
 GAMMA = 0.8
 DISCOUNT = f"algorithm.gamma={GAMMA}"
 
@@ -27,7 +27,7 @@ def q_value(team) -> float:
 
 @pytest.mark.parametrize(
     ("algorithm", "model"),
-    [("iql", "mlp"), ("qmix", "mlp"), ("iql", "gru"), pytest.param("vdn", "gru", marks=slow)],
+    [("qmix", "mlp"), ("iql", "gru"), pytest.param("iql", "mlp", marks=slow), pytest.param("vdn", "gru", marks=slow)],
 )
 def test_a_time_limit_is_no_end(trained, algorithm, model):
     """Worth 1 / (1 − γ); taking the cut for a termination would give at most 3.4 with five steps left."""
@@ -35,7 +35,7 @@ def test_a_time_limit_is_no_end(trained, algorithm, model):
     assert q_value(team) == pytest.approx(1 / (1 - GAMMA), rel=0.03)
 
 
-@pytest.mark.parametrize("n_step", [1, 3])
+@pytest.mark.parametrize("n_step", [3, pytest.param(1, marks=slow)])
 def test_a_delayed_reward_is_discounted(trained, n_step):
     """Half of the steps are worth γ, half 1."""
     team = trained("probe/delayed", DISCOUNT, f"algorithm.n_step={n_step}", algorithm="iql", iterations=80)
@@ -62,11 +62,14 @@ def test_memory_is_needed_and_used(trained):
     assert team.returns()["agents"] == pytest.approx(1.0, abs=0.05)
 
 
-@pytest.mark.parametrize("extra", [("buffer.prioritised=true",), ("algorithm.target_interval=20",)])
+@pytest.mark.parametrize(
+    "extra", [("buffer.prioritised=true",), pytest.param(("algorithm.target_interval=20",), marks=slow)]
+)
 def test_variants_learn_too(trained, extra):
     assert trained("probe/copy", DISCOUNT, *extra, algorithm="iql", iterations=60).returns()["agents"] > 0.98
 
 
+@slow
 def test_burn_in_is_not_learned_from(trained):
     """With burn-in, stored carries only start the memory; the probe is still worth 1 / (1 − γ)."""
     team = trained(

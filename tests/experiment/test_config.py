@@ -192,7 +192,7 @@ def test_check_asks_the_algorithm() -> None:
     config = compose([])
     cases: list[tuple[dict[str, Any], str]] = [
         ({"minibatch_size": 10**6}, "algorithm: minibatch_size 1000000 is larger than the batch"),
-        ({"sequence_length": 100}, "rollout_length=128 is no multiple of .*=100; 64 or 128 would"),
+        ({"sequence_length": 20}, "rollout_length=32 is no multiple of .*=20; 16 or 32 would"),
         ({"sequence_length": 0}, "sequence_length must be at least 1"),
         ({"lr": float("nan")}, "algorithm.lr takes a number, not nan"),
     ]

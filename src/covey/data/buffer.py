@@ -3,12 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import enum
-
-
-class Place(enum.Enum):
-    device = "beside the networks"
-    host = "in the host's memory, from where samples are copied"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -17,7 +11,6 @@ class BufferConfig:
 
     size: int = 100_000  # frames
     batch_size: int = 128  # sequences in a sample
-    place: Place = Place.device
     in_checkpoints: bool = True  # without it checkpoints are small, and a resumed run fills its buffer anew
     prioritised: bool = False
     priority_exponent: float = 0.6

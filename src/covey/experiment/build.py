@@ -23,6 +23,7 @@ from covey.envs.batch import episode_values
 from covey.envs.wrappers import AgentIds
 from covey.errors import UsageError
 from covey.experiment.config import CollectingConfig, Config, HooksConfig, ReplayConfig
+from covey.experiment.devices import available_bytes
 from covey.loops.evaluate import play_episodes
 from covey.loops.online import DEVICE_AXIS, Learning, OnlineLoop, TrainState, make_online_loop, state_shardings
 from covey.networks.network import Model
@@ -38,6 +39,7 @@ class Parts:
     loop: OnlineLoop
     evaluate: Wrapped
     deterministic: bool
+    buffer_bytes: int = 0  # what a replay buffer takes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -128,9 +130,17 @@ def build(config: Config, devices: list[Any]) -> Parts:
         devices=devices,
     )
     check_update(config, loop)
+    buffer_bytes = check_buffer(config, loop, devices)
     deterministic = is_deterministic(config, env)
     evaluate = make_evaluate(env, algorithm, experiment.evaluation_episodes, deterministic, devices)
-    return Parts(env=env, algorithm=algorithm, loop=loop, evaluate=evaluate, deterministic=deterministic)
+    return Parts(
+        env=env,
+        algorithm=algorithm,
+        loop=loop,
+        evaluate=evaluate,
+        deterministic=deterministic,
+        buffer_bytes=buffer_bytes,
+    )
 
 
 def build_learning(config: Config, algorithm: Algorithm, num_devices: int) -> Learning | None:
@@ -148,6 +158,22 @@ def build_learning(config: Config, algorithm: Algorithm, num_devices: int) -> Le
     except ValueError as error:
         raise UsageError(f"experiment: {error}") from error
     return Learning(replay=replay, num_updates=experiment.updates, random_frames=experiment.random_frames)
+
+
+def check_buffer(config: Config, loop: OnlineLoop, devices: list[Any]) -> int:
+    """The bytes of the replay buffer; raises where the memory cannot hold them."""
+    if not isinstance(config.experiment, ReplayConfig):
+        return 0
+    buffer = jax.eval_shape(loop.init, jax.random.key(0)).buffer
+    needed = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(buffer))
+    available = available_bytes(devices)
+    if available is not None and needed > available:
+        size = config.experiment.buffer.size
+        raise UsageError(
+            f"buffer.size={size:,} takes {needed / 1e6:,.0f} MB and {available / 1e6:,.0f} MB are free; "
+            f"{int(size * available / needed * 0.8):,} would fit"
+        )
+    return needed
 
 
 def check_update(config: Config, loop: OnlineLoop) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from covey.errors import UsageError
 from covey.experiment.build import Parts, Programs, build, compile_parts, uncompiled
 from covey.experiment.compose import compose, resume_config
-from covey.experiment.config import Config, from_dict, plain, to_dict, with_devices
+from covey.experiment.config import Config, ReplayConfig, from_dict, plain, to_dict, with_devices
 from covey.experiment.console import Console, Summary
 from covey.experiment.devices import num_available, start_jax
 from covey.experiment.environment import describe_environment
@@ -153,6 +153,9 @@ def run_one(
     with Console(frames, show=show) as console, _uncompiled(config):
         if show:
             console.line(f"{config.algorithm.name} on {config.task.name}, seed {config.seed}: {run.path}")
+            if isinstance(config.experiment, ReplayConfig):
+                size, megabytes = config.experiment.buffer.size, parts.buffer_bytes / 1e6
+                console.line(f"replay: {size:,} transitions, {megabytes:,.0f} MB")
             _say_rounding(console, config, parts.loop.frames_per_iteration)
         training = Training(config, parts, programs, run, console, callbacks, initial_learner)
         summary = training.run()
