@@ -32,6 +32,9 @@ TINY = {
     "mlp": ("model.layers=[32]",),
     "gru": ("model.layers=[16]", "model.hidden_size=16", "model.layers_after=[]"),
     "lstm": ("model.layers=[16]", "model.hidden_size=16", "model.layers_after=[]"),
+    "gnn": ("model.layers=[16]", "model.hidden_size=16", "model.layers_after=[]"),
+    "attention": ("model.hidden_size=16", "model.layers_after=[]"),
+    "deepsets": ("model.layers=[16]", "model.layers_after=[16]"),
 }
 TINY_LOOP = {
     "online": (

@@ -55,8 +55,9 @@ def compiled(network):
 
 
 def test_every_built_in_model_is_covered():
-    assert {entry.name for entry in registry.models} >= set(CONFIGS)
-    assert all(str(entry.make).startswith("covey.") <= (entry.name in CONFIGS) for entry in registry.models)
+    elsewhere = {"gnn", "attention", "deepsets"}  # test_relational.py
+    built_in = {entry.name for entry in registry.models if str(entry.make).startswith("covey.")}
+    assert built_in == set(CONFIGS) | elsewhere
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -112,10 +112,13 @@ def make_critics(
             if action is None:
                 return observation
             return jnp.concatenate([observation.reshape(*leading, -1), action], -1)
-        seen = observation.reshape(*leading[:2], -1)
-        if sees is CriticSees.state:
-            assert state is not None
-            seen = state if action is None else state.reshape(*leading[:2], -1)
-        return seen if action is None else jnp.concatenate([seen, action.reshape(*leading[:2], -1)], -1)
+        if sees is CriticSees.joint:  # agent by agent, so that models that read the team find each one's part
+            each = observation.reshape(*leading, -1)
+            each = each if action is None else jnp.concatenate([each, action], -1)
+            return each.reshape(*leading[:2], -1)
+        assert state is not None
+        if action is None:
+            return state
+        return jnp.concatenate([state.reshape(*leading[:2], -1), action.reshape(*leading[:2], -1)], -1)
 
     return Critics(init=init, evaluate=evaluate, evaluate_successors=evaluate_successors, inputs=inputs)

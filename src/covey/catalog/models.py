@@ -23,3 +23,14 @@ register_model(
     config="covey.networks.models:RecurrentConfig",
     description="long short-term memory between dense layers",
 )
+for _name, _class, _description in (
+    ("gnn", "Gnn", "messages between the agents of a group: GATv2 or GraphConv, over all or those near"),
+    ("attention", "Attention", "self-attention over agents, or over the rows of an observation"),
+    ("deepsets", "DeepSets", "deep sets over agents, or over the rows of an observation"),
+):
+    register_model(
+        _name,
+        f"covey.networks.relational:{_class}Model",
+        config=f"covey.networks.relational:{_class}Config",
+        description=_description,
+    )

@@ -1,7 +1,8 @@
 """The border between nnx modules and the rest of covey: `make_network` gives pure functions over a plain dict.
 
 A network is a model with a linear head. It reads each agent's observation, or one input for the whole group
-(`centralised`), and its parameters are shared by the agents or there is one set for each.
+(`centralised`), and its parameters are shared by the agents or there is one set for each. Models that read the whole
+team (`config.reads_team`) see all agents' observations and give each its own features, whoever asks.
 """
 
 from __future__ import annotations
@@ -95,7 +96,20 @@ def make_network(
     decentralised:         inputs `[T, B, A, *input_shape]` -> `[T, B, A, num_outputs]`
     centralised, shared:   inputs `[T, B, *input_shape]`    -> `[T, B, num_outputs]`
     centralised, separate: inputs `[T, B, *input_shape]`    -> `[T, B, A, num_outputs]`
+
+    A model that reads the team takes a centralised input for the agents' own, side by side.
     """
+    if getattr(model.config, "reads_team", False):
+        return _make_team_network(
+            model,
+            name=name,
+            input_shape=input_shape,
+            num_outputs=num_outputs,
+            num_agents=num_agents,
+            head_gain=head_gain,
+            centralised=centralised,
+            share_parameters=share_parameters,
+        )
 
     def build(key: Key) -> ModelWithHead:
         rngs = nnx.Rngs(params=key)
@@ -154,6 +168,62 @@ def make_network(
         initial_carry=initial_carry,
         recurrent=recurrent,
     )
+
+
+def _make_team_network(
+    model: Model,
+    *,
+    name: str,
+    input_shape: tuple[int, ...],
+    num_outputs: int,
+    num_agents: int,
+    head_gain: float,
+    centralised: bool,
+    share_parameters: bool,
+) -> Network:
+    """Of a model that reads the team: one agent's network over inputs `[T, B, A, F]`, used for all."""
+    pooled = centralised and share_parameters and num_outputs % num_agents != 0  # one output for the team
+    own_outputs = num_outputs // num_agents if centralised and share_parameters and not pooled else num_outputs
+    if centralised:
+        if len(input_shape) != 1 or input_shape[0] % num_agents:
+            raise UsageError(
+                f"model '{model.name}' reads the agents' observations, not a global state {list(input_shape)}; "
+                "use algorithm.critic_sees=joint, or another critic_model"
+            )
+        input_shape = (input_shape[0] // num_agents,)
+
+    def build(key: Key) -> ModelWithHead:
+        rngs = nnx.Rngs(params=key)
+        body = registry.models[model.name].make_function()(model.config, input_shape, rngs)
+        initialiser = getattr(model.config, "initialiser", Initialiser.orthogonal)
+        return ModelWithHead(body, own_outputs, head_gain, initialiser, rngs)
+
+    graph, abstract_params, *_ = nnx.split(nnx.eval_shape(lambda: build(jax.random.key(0))), nnx.Param, ...)
+
+    def init_one(key: Key) -> PyTree:
+        return nnx.to_pure_dict(nnx.state(build(key), nnx.Param))
+
+    def apply_one(params: PyTree, inputs: Array) -> Array:
+        """`[T, B, A, F]` to `[T, B, A, own_outputs]`."""
+        state = jax.tree.map(lambda leaf: leaf, abstract_params)
+        nnx.replace_by_pure_dict(state, params)
+        module = nnx.merge(graph, state)
+        features = module.model(inputs.astype(jnp.float32))
+        return module.head(features.mean(axis=-2, keepdims=True) if pooled else features)
+
+    def apply(params: PyTree, inputs: Array, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
+        if centralised:
+            inputs = inputs.reshape(*inputs.shape[:2], num_agents, -1)
+        if not share_parameters:  # each agent's own network over everyone's observations
+            each = jax.vmap(apply_one, in_axes=(0, None))(params, inputs)
+            return jnp.stack([each[i, :, :, i] for i in range(num_agents)], axis=2), carry
+        outputs = apply_one(params, inputs)
+        return (outputs.reshape(*outputs.shape[:2], -1) if centralised else outputs), carry
+
+    def init(key: Key) -> PyTree:
+        return init_one(key) if share_parameters else jax.vmap(init_one)(jax.random.split(key, num_agents))
+
+    return Network(init=init, apply=apply, initial_carry=lambda num_envs: (), recurrent=False)
 
 
 def apply_with_successors(

@@ -1,0 +1,285 @@
+"""Models that look at all agents of a group together: `gnn`, `attention`, `deepsets`.
+
+They take observations `[…, A, F]` and give each agent its own features `[…, A, num_features]`, by the same parameters
+for any number of agents and without regard to their order. `attention` and `deepsets` can look at the rows of each
+agent's own observation instead, `[…, A, N, F]`: entities, for example.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from covey.errors import UsageError
+from covey.networks.layers import LayersConfig, Mlp, make_linear
+from covey.types import Array
+
+
+class Over(enum.Enum):
+    agents = "the agents of the group"
+    rows = "the rows of each agent's own observation"
+
+
+class Aggregation(enum.Enum):
+    add = "add"
+    mean = "mean"
+    max = "max"
+
+
+def aggregate(kind: Aggregation, x: Array, mask: Array | np.ndarray, axis: int) -> Array:
+    """Over `axis` of `x`, where `mask` (broadcast) holds; nothing to aggregate gives zero."""
+    match kind:
+        case Aggregation.add:
+            return jnp.sum(jnp.where(mask, x, 0.0), axis)
+        case Aggregation.mean:
+            count = jnp.sum(jnp.broadcast_to(mask, x.shape), axis)
+            return jnp.sum(jnp.where(mask, x, 0.0), axis) / jnp.maximum(count, 1)
+        case Aggregation.max:
+            largest = jnp.max(jnp.where(mask, x, -jnp.inf), axis)
+            return jnp.where(jnp.isfinite(largest), largest, 0.0)
+
+
+# -------------------------------------------------------------------------------------------------------------- gnn
+
+
+class Topology(enum.Enum):
+    full = "every agent hears every other"
+    empty = "nobody hears anybody"
+    radius = "agents hear those within a distance"
+
+
+class GraphLayer(enum.Enum):
+    graph_conv = "GraphConv (Morris et al., 2019): own features and the aggregated neighbours', each by a matrix"
+    gatv2 = "GATv2 (Brody et al., 2022): neighbours weighted by attention"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GnnConfig(LayersConfig):
+    """Messages between agents. Positions and velocities are entries of the observation, given by their numbers."""
+
+    topology: Topology = Topology.full
+    edge_radius: float | None = None  # of topology=radius
+    position: tuple[int, ...] | None = None  # numbers of the observation's entries; edges get differences and distances
+    velocity: tuple[int, ...] | None = None
+    layer: GraphLayer = GraphLayer.gatv2
+    aggregation: Aggregation = Aggregation.mean  # of graph_conv
+    num_layers: int = 1
+    num_heads: int = 4  # of gatv2
+    layers: tuple[int, ...] = (128,)  # before messages
+    hidden_size: int = 128
+    layers_after: tuple[int, ...] = (128,)
+
+    def __post_init__(self) -> None:
+        if self.topology is Topology.radius and (self.edge_radius is None or self.position is None):
+            raise ValueError("topology=radius needs edge_radius, and position: which entries of the observation it is")
+        if self.num_layers < 1 or self.hidden_size < 1 or self.num_heads < 1:
+            raise ValueError("num_layers, hidden_size and num_heads must be at least 1")
+        if self.layer is GraphLayer.gatv2 and self.hidden_size % self.num_heads:
+            raise ValueError(f"hidden_size={self.hidden_size} does not split over num_heads={self.num_heads}")
+
+    @property
+    def reads_team(self) -> bool:
+        return True
+
+
+class GraphConv(nnx.Module):
+    """h_i' = W h_i + aggregate_j (U h_j + E e_ij)."""
+
+    def __init__(self, inputs: int, edges: int, config: GnnConfig, rngs: nnx.Rngs):
+        size = config.hidden_size
+        self.aggregation = config.aggregation
+        self.own = make_linear(inputs, size, config.initialiser, rngs)
+        self.others = make_linear(inputs, size, config.initialiser, rngs)
+        self.edges = make_linear(edges, size, config.initialiser, rngs) if edges else None
+
+    def __call__(self, h: Array, edge: Array | None, adjacent: Array) -> Array:
+        message = self.others(h)[..., None, :, :]  # [.., i, j, H]
+        message = jnp.broadcast_to(message, (*adjacent.shape, message.shape[-1]))
+        if self.edges is not None and edge is not None:
+            message = message + self.edges(edge)
+        return self.own(h) + aggregate(self.aggregation, message, adjacent[..., None], -2)
+
+
+class Gatv2(nnx.Module):
+    """h_i' = Σ_j softmax_j(a · leaky(W h_i + U h_j + E e_ij)) U h_j, over itself and its neighbours, head by head."""
+
+    def __init__(self, inputs: int, edges: int, config: GnnConfig, rngs: nnx.Rngs):
+        size, self.num_heads = config.hidden_size, config.num_heads
+        self.own = make_linear(inputs, size, config.initialiser, rngs)
+        self.others = make_linear(inputs, size, config.initialiser, rngs)
+        self.edges = make_linear(edges, size, config.initialiser, rngs) if edges else None
+        self.attention = nnx.Param(
+            jax.random.normal(rngs.params(), (config.num_heads, size // config.num_heads)) / np.sqrt(size)
+        )
+
+    def __call__(self, h: Array, edge: Array | None, adjacent: Array) -> Array:
+        num_agents = adjacent.shape[-1]
+        heard = adjacent | jnp.eye(num_agents, dtype=bool)
+        own, others = self.own(h), self.others(h)
+        pair = own[..., :, None, :] + others[..., None, :, :]
+        if self.edges is not None and edge is not None:
+            pair = pair + self.edges(edge)
+        pair = jax.nn.leaky_relu(pair, 0.2).reshape(*pair.shape[:-1], self.num_heads, -1)
+        score = jnp.sum(pair * self.attention[...], -1)  # [.., i, j, heads]
+        weight = jax.nn.softmax(jnp.where(heard[..., None], score, -jnp.inf), axis=-2)
+        values = others.reshape(*others.shape[:-1], self.num_heads, -1)
+        return jnp.einsum("...ijk,...jkd->...ikd", weight, values).reshape(*own.shape)
+
+
+class GnnModel(nnx.Module):
+    def __init__(self, config: GnnConfig, input_shape: tuple[int, ...], rngs: nnx.Rngs):
+        if len(input_shape) != 1:
+            raise UsageError(f"model 'gnn' needs observations [F], not {list(input_shape)}")
+        for name in ("position", "velocity"):
+            entries = getattr(config, name) or ()
+            if any(not -input_shape[0] <= i < input_shape[0] for i in entries):
+                raise UsageError(f"model 'gnn': {name}={list(entries)} is beyond observations of {input_shape[0]}")
+        self.config = config
+        edges = (len(config.position) + 1 if config.position else 0) + (len(config.velocity) if config.velocity else 0)
+        self.before = Mlp(input_shape[0], config.layers, config, rngs)
+        layer = GraphConv if config.layer is GraphLayer.graph_conv else Gatv2
+        sizes = [self.before.num_features] + [config.hidden_size] * (config.num_layers - 1)
+        self.messages = nnx.List([layer(size, edges, config, rngs) for size in sizes])
+        self.after = Mlp(config.hidden_size, config.layers_after, config, rngs)
+        self.num_features = self.after.num_features
+
+    def __call__(self, x: Array) -> Array:
+        edge, adjacent = self._edges(x)
+        h = self.before(x)
+        for layer in self.messages:
+            h = jax.nn.relu(layer(h, edge, adjacent))
+        return self.after(h)
+
+    def _edges(self, x: Array) -> tuple[Array | None, Array]:
+        """Features `[.., A, A, E]` of the way from each agent i to each j, and who hears whom `[.., A, A]`."""
+        config, num_agents = self.config, x.shape[-2]
+        shape = (*x.shape[:-2], num_agents, num_agents)
+        features, distance = [], None
+        if config.position:
+            position = x[..., np.array(config.position)]
+            way = position[..., None, :, :] - position[..., :, None, :]
+            distance = jnp.sqrt(jnp.sum(jnp.square(way), -1) + 1e-12)
+            features += [way, distance[..., None]]
+        if config.velocity:
+            velocity = x[..., np.array(config.velocity)]
+            features.append(velocity[..., None, :, :] - velocity[..., :, None, :])
+        others = jnp.broadcast_to(~jnp.eye(num_agents, dtype=bool), shape)
+        match config.topology:
+            case Topology.full:
+                adjacent = others
+            case Topology.empty:
+                adjacent = jnp.zeros(shape, bool)
+            case Topology.radius:
+                assert distance is not None and config.edge_radius is not None
+                adjacent = others & (distance <= config.edge_radius)
+        return jnp.concatenate(features, -1) if features else None, adjacent
+
+
+# -------------------------------------------------------------------------------------------- attention and deep sets
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SetConfig(LayersConfig):
+    over: Over = Over.agents
+
+    @property
+    def reads_team(self) -> bool:
+        return self.over is Over.agents
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AttentionConfig(SetConfig):
+    """Self-attention (Vaswani et al., 2017) over agents, or over the rows of an observation, whose features are then
+    averaged."""
+
+    num_layers: int = 1
+    num_heads: int = 4
+    hidden_size: int = 128
+    layers_after: tuple[int, ...] = (128,)
+
+    def __post_init__(self) -> None:
+        if self.num_layers < 1 or self.num_heads < 1:
+            raise ValueError("num_layers and num_heads must be at least 1")
+        if self.hidden_size % self.num_heads:
+            raise ValueError(f"hidden_size={self.hidden_size} does not split over num_heads={self.num_heads}")
+
+
+class AttentionBlock(nnx.Module):
+    """x + attention(norm(x)), then x + mlp(norm(x))."""
+
+    def __init__(self, config: AttentionConfig, rngs: nnx.Rngs):
+        size = config.hidden_size
+        self.num_heads = config.num_heads
+        self.norms = nnx.List([nnx.LayerNorm(size, rngs=rngs) for _ in range(2)])
+        self.project = make_linear(size, 3 * size, config.initialiser, rngs, gain=1.0)
+        self.out = make_linear(size, size, config.initialiser, rngs, gain=1.0)
+        self.mlp = Mlp(size, (size,), config, rngs)
+
+    def __call__(self, x: Array) -> Array:
+        def heads(y: Array) -> Array:
+            return y.reshape(*y.shape[:-1], self.num_heads, -1)
+
+        query, key, value = (heads(part) for part in jnp.split(self.project(self.norms[0](x)), 3, axis=-1))
+        score = jnp.einsum("...ikd,...jkd->...kij", query, key) / np.sqrt(query.shape[-1])
+        seen = jnp.einsum("...kij,...jkd->...ikd", jax.nn.softmax(score), value)
+        x = x + self.out(seen.reshape(*x.shape))
+        return x + self.mlp(self.norms[1](x))
+
+
+class AttentionModel(nnx.Module):
+    def __init__(self, config: AttentionConfig, input_shape: tuple[int, ...], rngs: nnx.Rngs):
+        _check_shape("attention", config, input_shape)
+        self.over = config.over
+        self.embed = make_linear(input_shape[-1], config.hidden_size, config.initialiser, rngs)
+        self.blocks = nnx.List([AttentionBlock(config, rngs) for _ in range(config.num_layers)])
+        self.after = Mlp(config.hidden_size, config.layers_after, config, rngs)
+        self.num_features = self.after.num_features
+
+    def __call__(self, x: Array) -> Array:
+        x = self.embed(x)
+        for block in self.blocks:
+            x = block(x)
+        if self.over is Over.rows:
+            x = x.mean(axis=-2)
+        return self.after(x)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DeepSetsConfig(SetConfig):
+    """Deep sets (Zaheer et al., 2017): f(aggregate of g(x)) over the rows of an observation. Over agents, f also sees
+    the agent's own g(x), so that each has features of its own."""
+
+    layers: tuple[int, ...] = (128, 128)  # g
+    layers_after: tuple[int, ...] = (128,)  # f
+    aggregation: Aggregation = Aggregation.mean
+
+
+class DeepSetsModel(nnx.Module):
+    def __init__(self, config: DeepSetsConfig, input_shape: tuple[int, ...], rngs: nnx.Rngs):
+        _check_shape("deepsets", config, input_shape)
+        self.over, self.aggregation = config.over, config.aggregation
+        self.local = Mlp(input_shape[-1], config.layers, config, rngs)
+        width = self.local.num_features * (2 if config.over is Over.agents else 1)
+        self.after = Mlp(width, config.layers_after, config, rngs)
+        self.num_features = self.after.num_features
+
+    def __call__(self, x: Array) -> Array:
+        local = self.local(x)
+        pooled = aggregate(self.aggregation, local, np.ones((), bool), -2)
+        if self.over is Over.rows:
+            return self.after(pooled)
+        everyone = jnp.broadcast_to(pooled[..., None, :], local.shape)
+        return self.after(jnp.concatenate([local, everyone], -1))
+
+
+def _check_shape(name: str, config: Any, input_shape: tuple[int, ...]) -> None:
+    wanted = 1 if config.over is Over.agents else 2
+    if len(input_shape) != wanted:
+        what = "[F]" if wanted == 1 else "[N, F]"
+        raise UsageError(f"model '{name}' over {config.over.name} needs observations {what}, not {list(input_shape)}")
