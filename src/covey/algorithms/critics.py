@@ -21,6 +21,11 @@ class CriticSees(enum.Enum):
     joint = "the observations of all agents of the group"
 
 
+class CriticOutputs(enum.Enum):
+    per_agent = "a centralised critic has one output for each agent"
+    one = "a centralised critic has one output, which all agents share"
+
+
 def resolve(sees: CriticSees, spec: EnvSpec) -> CriticSees:
     """`auto` settled; raises where there is no global state to see."""
     if sees is CriticSees.auto:
@@ -67,11 +72,12 @@ def make_critics(
     action_size: int,
     num_outputs: int,
     num_critics: int,
+    outputs: CriticOutputs,
     share_parameters: bool,
 ) -> Critics:
     """Q(what is seen, actions), or with `action_size=0` Q(what is seen) with one output per action.
 
-    A critic that sees everything has outputs for each agent, since rewards need not be shared.
+    A critic that sees everything has outputs for each agent, since rewards need not be shared, or one for all.
     """
     sees = resolve(sees, spec)
     centralised = sees is not CriticSees.own
@@ -79,19 +85,23 @@ def make_critics(
     size = math.prod(seen_shape(sees, spec, group)) + action_size * (num_agents if centralised else 1)
     shape = seen_shape(sees, spec, group) if action_size == 0 else (size,)
     stacked = centralised and share_parameters  # one network gives all agents' values
+    different = outputs is CriticOutputs.per_agent
     network = make_network(
         model,
         name=f"{group}/critic",
         input_shape=shape,
-        num_outputs=num_outputs * num_agents if stacked else num_outputs,
+        num_outputs=num_outputs * num_agents if stacked and different else num_outputs,
         num_agents=num_agents,
         head_gain=1.0,
         centralised=centralised,
         share_parameters=share_parameters,
     )
 
-    def by_agent(outputs: Array) -> Array:
-        return outputs.reshape(*outputs.shape[:2], num_agents, num_outputs) if stacked else outputs
+    def by_agent(values: Array) -> Array:
+        if not stacked:
+            return values
+        values = values.reshape(*values.shape[:2], -1, num_outputs)
+        return jnp.broadcast_to(values, (*values.shape[:2], num_agents, num_outputs))
 
     def init(key: Key) -> PyTree:
         return jax.vmap(network.init)(jax.random.split(key, num_critics))

@@ -30,7 +30,7 @@ import numpy as np
 import optax
 
 from covey.algorithms.base import Context
-from covey.algorithms.critics import CriticSees, make_critics
+from covey.algorithms.critics import CriticOutputs, CriticSees, make_critics
 from covey.networks.network import apply_with_successors, make_network
 from covey.ops.devices import mean_over_devices
 from covey.ops.losses import weigh, weighted_mean
@@ -50,6 +50,7 @@ class DdpgConfig:
 
     critic_sees: CriticSees = CriticSees.own
     actor_gradient: ActorGradient = ActorGradient.own
+    critic_outputs: CriticOutputs = CriticOutputs.per_agent
     num_critics: int = 1
     share_parameters: bool = True  # between the actors of a group
     share_critic_parameters: bool = True
@@ -132,6 +133,7 @@ def make_ddpg(config: DdpgConfig, spec: EnvSpec, group: str, context: Context) -
         action_size=action.size,
         num_outputs=1,
         num_critics=config.num_critics,
+        outputs=config.critic_outputs,
         share_parameters=config.share_critic_parameters,
     )
     centralised = config.critic_sees is not CriticSees.own

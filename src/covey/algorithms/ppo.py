@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import optax
 
 from covey.algorithms.base import Context
-from covey.algorithms.critics import CriticSees, resolve, seen_shape
+from covey.algorithms.critics import CriticOutputs, CriticSees, resolve, seen_shape
 from covey.networks.network import make_network
 from covey.ops.devices import mean_over_devices
 from covey.ops.distributions import make_distribution
@@ -47,11 +47,6 @@ from covey.ops.returns import gae
 from covey.ops.schedules import Schedule, factor
 from covey.ops.shuffle import random_order
 from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep, Transition, pytree
-
-
-class CriticOutputs(enum.Enum):
-    per_agent = "a centralised critic has one output for each agent"
-    one = "a centralised critic has one output, which all agents share"
 
 
 class AdvantageNormalisation(enum.Enum):

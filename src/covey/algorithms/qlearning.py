@@ -54,6 +54,7 @@ class QLearningConfig:
     evaluates_greedily: ClassVar[bool] = True
     mixer: Mixing = Mixing.none
     mixer_size: int = 32  # of the mixing network's hidden layer
+    hyper_layers: int = 2  # of the networks that make its weights from the state: 1 or 2
     share_parameters: bool = True
     agent_ids: bool = True
     double_q: bool = True
@@ -81,6 +82,8 @@ class QLearningConfig:
         for name in ("n_step", "target_interval", "sequence_length", "mixer_size"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.hyper_layers not in (1, 2):
+            raise ValueError(f"hyper_layers must be 1 or 2, not {self.hyper_layers}")
         if self.burn_in < 0:
             raise ValueError(f"burn_in must not be negative, it is {self.burn_in}")
 
@@ -266,6 +269,7 @@ def _make_mixer(config: QLearningConfig, spec: EnvSpec, group: str) -> Mixer | N
                 num_agents=group_spec.num_agents,
                 state_shape=spec.state_shape or joint,
                 hidden_size=config.mixer_size,
+                hyper_size=2 * config.mixer_size if config.hyper_layers == 2 else None,
             )
 
 

@@ -30,7 +30,7 @@ import jax.numpy as jnp
 import optax
 
 from covey.algorithms.base import Context
-from covey.algorithms.critics import CriticSees, make_critics
+from covey.algorithms.critics import CriticOutputs, CriticSees, make_critics
 from covey.networks.network import apply_with_successors, make_network
 from covey.ops.devices import mean_over_devices
 from covey.ops.distributions import make_distribution, masked_logits
@@ -57,6 +57,7 @@ class SacConfig:
     """Fields of `isac` and `masac`."""
 
     critic_sees: CriticSees = CriticSees.own
+    critic_outputs: CriticOutputs = CriticOutputs.per_agent
     num_critics: int = 2
     share_parameters: bool = True  # between the actors of a group
     share_critic_parameters: bool = True
@@ -132,6 +133,7 @@ def make_sac(config: SacConfig, spec: EnvSpec, group: str, context: Context) -> 
         action_size=0 if isinstance(action, Discrete) else action.size,
         num_outputs=action.num_actions if isinstance(action, Discrete) else 1,
         num_critics=config.num_critics,
+        outputs=config.critic_outputs,
         share_parameters=config.share_critic_parameters,
     )
     optimiser = optax.chain(optax.clip_by_global_norm(config.max_grad_norm), optax.scale_by_adam(eps=config.adam_eps))

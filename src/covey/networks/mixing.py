@@ -25,30 +25,38 @@ class Mixer:
 class MonotonicMixing(nnx.Module):
     """QMIX's mixer (Rashid et al., 2018): Q_tot = |W2(s)|ᵀ elu(|W1(s)|ᵀ q + b1(s)) + b2(s), so ∂Q_tot/∂q ≥ 0."""
 
-    def __init__(self, num_agents: int, num_inputs: int, hidden_size: int, hyper_size: int, rngs: nnx.Rngs):
+    def __init__(self, num_agents: int, num_inputs: int, hidden_size: int, hyper_size: int | None, rngs: nnx.Rngs):
         self.num_agents, self.hidden_size = num_agents, hidden_size
 
         def linear(inputs: int, outputs: int) -> nnx.Linear:
             return make_linear(inputs, outputs, Initialiser.uniform, rngs)
 
-        self.weight_1 = nnx.List([linear(num_inputs, hyper_size), linear(hyper_size, num_agents * hidden_size)])
-        self.weight_2 = nnx.List([linear(num_inputs, hyper_size), linear(hyper_size, hidden_size)])
+        def hyper(outputs: int) -> nnx.List:
+            if hyper_size is None:
+                return nnx.List([linear(num_inputs, outputs)])
+            return nnx.List([linear(num_inputs, hyper_size), linear(hyper_size, outputs)])
+
+        self.weight_1 = hyper(num_agents * hidden_size)
+        self.weight_2 = hyper(hidden_size)
         self.bias_1 = linear(num_inputs, hidden_size)
         self.bias_2 = nnx.List([linear(num_inputs, hidden_size), linear(hidden_size, 1)])
 
     def __call__(self, values: Array, state: Array) -> Array:
-        def two_layers(layers: nnx.List, x: Array) -> Array:
-            return layers[1](jax.nn.relu(layers[0](x)))
+        def run(layers: nnx.List, x: Array) -> Array:
+            for layer in list(layers)[:-1]:
+                x = jax.nn.relu(layer(x))
+            return layers[-1](x)
 
-        weight_1 = jnp.abs(two_layers(self.weight_1, state)).reshape(-1, self.num_agents, self.hidden_size)
-        weight_2 = jnp.abs(two_layers(self.weight_2, state))
+        weight_1 = jnp.abs(run(self.weight_1, state)).reshape(-1, self.num_agents, self.hidden_size)
+        weight_2 = jnp.abs(run(self.weight_2, state))
         hidden = jax.nn.elu(jnp.einsum("na,nah->nh", values, weight_1) + self.bias_1(state))
-        return jnp.sum(hidden * weight_2, -1) + two_layers(self.bias_2, state)[:, 0]
+        return jnp.sum(hidden * weight_2, -1) + run(self.bias_2, state)[:, 0]
 
 
 def make_monotonic_mixer(
-    *, num_agents: int, state_shape: tuple[int, ...], hidden_size: int = 32, hyper_size: int = 64
+    *, num_agents: int, state_shape: tuple[int, ...], hidden_size: int = 32, hyper_size: int | None = 64
 ) -> Mixer:
+    """`hyper_size` is of the hidden layers that make the weights; None: weights are linear in the state."""
     num_inputs = math.prod(state_shape)
 
     def build(key: Key) -> MonotonicMixing:
