@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from covey.algorithms.ddpg import IDDPG, ITD3, MATD3, DdpgConfig, noise_at
+from covey.algorithms.ddpg import IDDPG, ITD3, MATD3
 from covey.envs.base import next_step
 from covey.envs.probes import GROUP, ContinuousTarget, ProbeConfig
 from covey.envs.wrappers import AgentIds, TimeLimit
@@ -53,12 +53,6 @@ def test_actions_stay_within_bounds(trained):
     actions = team.transitions()["agents"].action
     assert actions.min() >= -2.0 and actions.max() <= 2.0
     assert np.mean(np.abs(actions) == 2.0) > 0.3
-
-
-def test_exploration_falls_and_stays():
-    config = DdpgConfig(noise_start=0.9, noise_end=0.1, noise_fraction=0.5)
-    for progress, expected in ((0.0, 0.9), (0.25, 0.5), (0.5, 0.1), (1.0, 0.1)):
-        assert noise_at(config, jnp.float32(progress)) == pytest.approx(expected)
 
 
 def test_td3_is_three_fields():

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from covey.algorithms.base import Hooks
-from covey.algorithms.ppo import IPPO, MAPPO, AdvantageNormalisation, CriticSees, _cut, _next_values, _take
+from covey.algorithms.critics import CriticSees
+from covey.algorithms.ppo import IPPO, MAPPO, AdvantageNormalisation, _next_values
 from covey.envs.base import first_step, next_step
 from covey.envs.probes import GROUP, CopyAction, ProbeConfig
 from covey.envs.wrappers import AgentIds, TimeLimit
+from covey.ops.sequences import cut, take
 from covey.types import Transition
 
 GAMMA = 0.9
@@ -192,13 +194,13 @@ def test_divergence_is_seen_once_there_is_some(fresh):
 def test_cut_gives_contiguous_sequences_and_take_turns_them(length):
     steps, envs = 6, 4
     x = jnp.arange(steps)[:, None] * 100 + jnp.arange(envs)[None]  # 100 t + b
-    sequences = np.asarray(_cut(x, length))
+    sequences = np.asarray(cut(x, length))
     assert sequences.shape == (steps // length * envs, length)
     np.testing.assert_array_equal(np.diff(sequences, axis=1), 100)
     # In the order of carries `[S, B]` flattened: all environments of the first sequence, then of the second.
     starts = [100 * length * s + b for s in range(steps // length) for b in range(envs)]
     np.testing.assert_array_equal(sequences[:, 0], starts)
-    assert _cut(jnp.zeros((steps, envs, 2, 3)), length).shape == (steps // length * envs, length, 2, 3)
+    assert cut(jnp.zeros((steps, envs, 2, 3)), length).shape == (steps // length * envs, length, 2, 3)
 
     @jax.tree_util.register_dataclass
     @dataclasses.dataclass
@@ -206,7 +208,7 @@ def test_cut_gives_contiguous_sequences_and_take_turns_them(length):
         steps: jax.Array
         carry: jax.Array | None
 
-    taken = _take(Both(steps=jnp.array(sequences), carry=jnp.array(sequences[:, 0])), jnp.array([2, 0]))
+    taken = take(Both(steps=jnp.array(sequences), carry=jnp.array(sequences[:, 0])), jnp.array([2, 0]))
     np.testing.assert_array_equal(taken.steps, sequences[[2, 0]].T)
     np.testing.assert_array_equal(taken.carry, sequences[[2, 0], 0])
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.algorithms.qlearning import IQL, QLearningConfig, epsilon_at, epsilon_greedy
+from covey.algorithms.qlearning import IQL
 from covey.networks.mixing import make_monotonic_mixer
 
 slow = pytest.mark.slow
@@ -99,20 +99,6 @@ def test_the_mixer_rises_in_every_agents_value(seed):
     slopes = jax.grad(lambda q: mixer.apply(params, q, state).sum())(values)
     assert (slopes >= 0).all()
     assert (jnp.abs(slopes).sum() > 0).all()
-
-
-def test_epsilon_falls_and_stays():
-    config = QLearningConfig(epsilon_start=1.0, epsilon_end=0.2, epsilon_fraction=0.5)
-    for progress, expected in ((0.0, 1.0), (0.25, 0.6), (0.5, 0.2), (1.0, 0.2)):
-        assert epsilon_at(config, jnp.float32(progress)) == pytest.approx(expected)
-
-
-def test_epsilon_greedy_explores_legal_actions_alone():
-    mask = jnp.array([[[True, True, False]]] * 4000)
-    greedy = jnp.ones((4000, 1), int)
-    actions = epsilon_greedy(greedy, mask, 3, jnp.float32(0.5), jax.random.key(0))
-    counts = np.bincount(np.asarray(actions)[:, 0], minlength=3) / 4000
-    np.testing.assert_allclose(counts, [0.25, 0.75, 0.0], atol=0.03)
 
 
 @pytest.mark.parametrize(

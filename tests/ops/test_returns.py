@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.ops.returns import gae
+from covey.ops.returns import gae, lambda_returns
 
 
 def plain_gae(reward, value, next_value, terminated, last, gamma, gae_lambda):
@@ -131,3 +131,17 @@ def test_gae_does_not_look_into_the_next_episode():
         after, _ = run(reward.at[3:].add(100.0), value.at[3:].add(100.0), next_value.at[3:].add(100.0))
         np.testing.assert_array_equal(before[:3], after[:3])
         assert not np.allclose(before[3:], after[3:])
+
+
+def test_lambda_returns_equal_a_loop():
+    rng = np.random.default_rng(0)
+    reward, value = rng.normal(size=(2, 6, 3)).astype(np.float32)
+    terminated, last = rng.random((6, 3)) < 0.2, rng.random((6, 3)) < 0.4
+    expected = np.zeros((6, 3))
+    for env in range(3):
+        following = value[-1, env]  # after the batch, the value alone
+        for t in reversed(range(6)):
+            ahead = value[t, env] if last[t, env] or t == 5 else 0.3 * value[t, env] + 0.7 * following
+            following = expected[t, env] = reward[t, env] + (0.0 if terminated[t, env] else 0.9 * ahead)
+    result = lambda_returns(*(jnp.array(x) for x in (reward, value, terminated, last)), gamma=0.9, lambda_=0.7)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)

@@ -33,6 +33,7 @@ from covey.algorithms.base import Context
 from covey.algorithms.critics import CriticOutputs, CriticSees, make_critics
 from covey.networks.network import apply_with_successors, make_network
 from covey.ops.devices import mean_over_devices
+from covey.ops.exploration import anneal
 from covey.ops.losses import weigh, weighted_mean
 from covey.ops.schedules import Schedule, factor
 from covey.ops.targets import move_towards, n_step_targets
@@ -242,7 +243,7 @@ def make_ddpg(config: DdpgConfig, spec: EnvSpec, group: str, context: Context) -
             state, policy_loss = jax.lax.cond(
                 state.updates % config.policy_delay == 0, improve, lambda state: (state, jnp.zeros(())), state
             )
-        noise = noise_at(config, progress)
+        noise = anneal(config.noise_start, config.noise_end, config.noise_fraction, progress)
         metrics = {
             "q_loss": loss,
             "policy_loss": policy_loss,
@@ -269,9 +270,3 @@ def make_ddpg(config: DdpgConfig, spec: EnvSpec, group: str, context: Context) -
         update=update,
         sequence_length=burn_in + (config.sequence_length if actor.recurrent else 1) + config.n_step - 1,
     )
-
-
-def noise_at(config: DdpgConfig, progress: Array) -> Array:
-    """Falls linearly from start to end over a fraction of training, then stays."""
-    passed = jnp.clip(progress / max(config.noise_fraction, 1e-8), 0.0, 1.0)
-    return jnp.float32(config.noise_start) + passed * (config.noise_end - config.noise_start)

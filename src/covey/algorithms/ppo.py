@@ -45,6 +45,7 @@ from covey.ops.losses import (
 from covey.ops.normalisation import Moments, batch_moments, init_moments, merge_moments, normalise, scale_up
 from covey.ops.returns import gae
 from covey.ops.schedules import Schedule, factor
+from covey.ops.sequences import cut, take
 from covey.ops.shuffle import random_order
 from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep, Transition, pytree
 
@@ -279,7 +280,7 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
             noise=jax.random.normal(key, noise_shape) if distribution.noise_size else None,
             carry=None,
         )
-        sequences = jax.tree.map(lambda x: _cut(x, sequence_length), steps)
+        sequences = jax.tree.map(lambda x: cut(x, sequence_length), steps)
         carry = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch.carries)
         return dataclasses.replace(sequences, carry=carry)
 
@@ -345,7 +346,7 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
 
         def epoch(state: PpoState, key_epoch: Key) -> tuple[PpoState, dict]:
             def minibatch(state: PpoState, indices: Array) -> tuple[PpoState, dict]:
-                return update_minibatch(state, _take(samples, indices), lr, entropy_coef)
+                return update_minibatch(state, take(samples, indices), lr, entropy_coef)
 
             return jax.lax.scan(minibatch, state, random_order(key_epoch, num_sequences).reshape(num_minibatches, -1))
 
@@ -385,19 +386,6 @@ def _next_values(transitions: Transition, final_extras: dict[str, Array]) -> Arr
         return jnp.concatenate([transitions.extras[name][1:], final_extras[name][None]])
 
     return jnp.where(transitions.last[..., None], following("successor_value"), following("value"))
-
-
-def _cut(x: Array, length: int) -> Array:
-    """`[T, B, …]` to contiguous sequences `[(T / length) * B, length, …]`."""
-    sequences = x.reshape(-1, length, *x.shape[1:])
-    return jnp.moveaxis(sequences, 2, 1).reshape(-1, length, *x.shape[2:])
-
-
-def _take(samples: Samples, indices: Array) -> Samples:
-    """The sequences at `indices`, time first: `[L, N, …]`."""
-    chosen = jax.tree.map(lambda x: x[indices], samples)
-    steps = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), dataclasses.replace(chosen, carry=None))
-    return dataclasses.replace(steps, carry=chosen.carry)
 
 
 def _num_minibatches(config: PpoConfig, local_frames: int, axis: str | None, num_sequences: int) -> int:

@@ -35,7 +35,9 @@ from covey.algorithms.base import Context
 from covey.networks.mixing import Mixer, make_monotonic_mixer, make_sum_mixer
 from covey.networks.network import apply_with_successors, make_network
 from covey.ops.devices import mean_over_devices
+from covey.ops.exploration import anneal, epsilon_greedy
 from covey.ops.losses import weigh, weighted_mean
+from covey.ops.mixing import team_of
 from covey.ops.schedules import Schedule, factor
 from covey.ops.targets import masked_argmax, move_towards, n_step_targets, take_action
 from covey.types import Algorithm, Array, Batch, Discrete, EnvSpec, Key, PyTree, TimeStep, Transition, pytree
@@ -168,7 +170,7 @@ def make_qlearning(config: QLearningConfig, spec: EnvSpec, group: str, context: 
             chosen = mixer.apply(params["mixer"], jnp.where(steps.alive, chosen, 0.0), _mixer_input(steps))
             still = steps.alive & ~steps.terminated
             next_value = mixer.apply(state.target["mixer"], jnp.where(still, next_value, 0.0), _next_mixer_input(steps))
-            reward, terminated, counts = _team(steps)
+            reward, terminated, counts = team_of(steps.reward, steps.terminated, steps.alive)
             last = steps.last
         target = n_step_targets(reward, next_value, terminated, last, gamma=config.gamma, num_steps=config.n_step)
         error = chosen[: len(target)] - jax.lax.stop_gradient(target)
@@ -196,7 +198,7 @@ def make_qlearning(config: QLearningConfig, spec: EnvSpec, group: str, context: 
             step: Array | float = config.tau
         else:
             step = (updates % config.target_interval == 0).astype(jnp.float32)
-        epsilon = epsilon_at(config, progress)
+        epsilon = anneal(config.epsilon_start, config.epsilon_end, config.epsilon_fraction, progress)
         state = dataclasses.replace(
             state,
             params=params,
@@ -239,20 +241,6 @@ def needs_discrete(group: str) -> str:
     )
 
 
-def epsilon_at(config: QLearningConfig, progress: Array) -> Array:
-    """Falls linearly from start to end over a fraction of training, then stays."""
-    passed = jnp.clip(progress / max(config.epsilon_fraction, 1e-8), 0.0, 1.0)
-    return jnp.float32(config.epsilon_start) + passed * (config.epsilon_end - config.epsilon_start)
-
-
-def epsilon_greedy(greedy: Array, mask: Array | None, num_actions: int, epsilon: Array, key: Key) -> Array:
-    """`greedy [B, A]`, or with probability ε any legal action, each agent by itself."""
-    key_whether, key_which = jax.random.split(key)
-    logits = jnp.zeros((*greedy.shape, num_actions)) if mask is None else jnp.where(mask, 0.0, -jnp.inf)
-    anything = jax.random.categorical(key_which, logits)
-    return jnp.where(jax.random.uniform(key_whether, greedy.shape) < epsilon, anything, greedy)
-
-
 # ----------------------------------------------------------------------------------------------------------- teams
 
 
@@ -280,10 +268,3 @@ def _mixer_input(steps: Transition) -> Array:
 
 def _next_mixer_input(steps: Transition) -> Array:
     return steps.next_observation if steps.next_state is None else steps.next_state
-
-
-def _team(steps: Transition) -> tuple[Array, Array, Array]:
-    """The team's reward, whether its return ended, and whether anyone lived: `[L, N]` each."""
-    living = jnp.maximum(steps.alive.sum(-1), 1)
-    reward = jnp.sum(jnp.where(steps.alive, steps.reward, 0.0), -1) / living
-    return reward, jnp.all(steps.terminated | ~steps.alive, -1), jnp.any(steps.alive, -1)

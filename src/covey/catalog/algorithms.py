@@ -41,3 +41,9 @@ for _name, _file, _description in (
         description=_description,
         loop="replay",
     )
+register_algorithm(
+    "pqn",
+    "covey.algorithms.pqn:make_pqn",
+    config="covey.algorithms.pqn:PQN",
+    description="Q-learning of the team's value from many environments, without replay or target networks",
+)

@@ -30,3 +30,14 @@ def gae(
 
     _, advantages = jax.lax.scan(backward, jnp.zeros_like(delta[0]), (delta, decay), reverse=True)
     return advantages, advantages + value
+
+
+def lambda_returns(
+    reward: Array, next_value: Array, terminated: Array, last: Array, *, gamma: float, lambda_: float
+) -> Array:
+    """G_t = r_t + γ (1 − terminated_t) [(1 − λ) v(s'_t) + λ G_{t+1}], and where an episode ends, v(s'_t) alone.
+
+    That is GAE's target where the value of a step is that of its predecessor's successor. All arrays `[T, …]`.
+    """
+    value = jnp.concatenate([jnp.zeros_like(next_value[:1]), next_value[:-1]])
+    return gae(reward, value, next_value, terminated, last, gamma=gamma, gae_lambda=lambda_)[1]

@@ -1,0 +1,216 @@
+"""Parallel Q-learning for teams (PQN; Gallici et al., 2024): Q-learning without replay and without target networks.
+
+Many environments take the place of a buffer. Each iteration acts ε-greedily for some steps, computes λ-returns from the
+values of the network as it is,
+
+    G_t = r_t + γ [(1 − λ) max_a Q(s_{t+1}, a) + λ G_{t+1}],
+
+and fits Q to them in a few epochs of minibatches. Agents learn by themselves, or as a team whose value is the sum of
+theirs (`mixer=sum`, as in VDN).
+
+Differences from the paper:
+- Layer normalisation, on which it relies, is the model's field: `model.norm=layer`.
+- Time limits bootstrap from the true final observation; dead agents count for nothing.
+- With memory, minibatches are of whole rollouts, each from the carry that it was acted with.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from covey.algorithms.base import Context
+from covey.networks.network import apply_with_successors, make_network
+from covey.ops.devices import mean_over_devices
+from covey.ops.exploration import anneal, epsilon_greedy
+from covey.ops.losses import weigh, weighted_mean
+from covey.ops.mixing import team_of
+from covey.ops.returns import lambda_returns
+from covey.ops.schedules import Schedule, factor
+from covey.ops.sequences import cut, take
+from covey.ops.shuffle import random_order
+from covey.ops.targets import masked_argmax, masked_max, take_action
+from covey.types import Algorithm, Array, Batch, Discrete, EnvSpec, Key, PyTree, TimeStep, pytree
+
+
+class Mixing(enum.Enum):
+    none = "each agent learns its own value"
+    sum = "the team's value is the sum of the agents'"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PqnConfig:
+    """Fields of `pqn`."""
+
+    evaluates_greedily: ClassVar[bool] = True
+    mixer: Mixing = Mixing.sum
+    share_parameters: bool = True
+    agent_ids: bool = True
+    lr: float = 5e-4
+    lr_schedule: Schedule = Schedule.linear
+    adam_eps: float = 1e-5
+    max_grad_norm: float = 10.0
+    gamma: float = 0.99
+    q_lambda: float = 0.65
+    epsilon_start: float = 1.0
+    epsilon_end: float = 0.05
+    epsilon_fraction: float = 0.2  # of the frames, over which epsilon falls from start to end
+    epochs: int = 4
+    num_minibatches: int = 8
+
+    def __post_init__(self) -> None:
+        for name in ("lr", "adam_eps", "max_grad_norm"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
+        for name in ("gamma", "q_lambda", "epsilon_start", "epsilon_end", "epsilon_fraction"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be between 0 and 1, not {getattr(self, name)}")
+        for name in ("epochs", "num_minibatches"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+
+    def check(self, experiment: Any) -> None:
+        frames = experiment.num_envs * experiment.rollout_length
+        if frames % self.num_minibatches:
+            raise ValueError(f"num_minibatches {self.num_minibatches} does not divide the batch of {frames} frames")
+
+
+PQN = PqnConfig()
+
+
+@pytree
+class PqnState:
+    """All that a group learns; `epsilon` is in use."""
+
+    params: PyTree
+    optimiser: PyTree
+    epsilon: Array
+    coefficients: dict[str, Array]
+
+
+@pytree
+class Samples:
+    """N sequences of L steps, `[N, L, …]`; carries are `[N, …]`."""
+
+    observation: Array
+    reset: Array
+    action: Array
+    alive: Array
+    target: Array
+    weight: Array
+    carry: PyTree
+
+
+def make_pqn(config: PqnConfig, spec: EnvSpec, group: str, context: Context) -> Algorithm:
+    """PQN for one group of a task."""
+    group_spec = spec.groups[group]
+    if not isinstance(group_spec.action, Discrete):
+        raise ValueError(
+            f"Q-learning needs one discrete choice per agent, and group '{group}' acts otherwise "
+            "(vmas tasks: task.continuous_actions=false)"
+        )
+    num_actions, axis = group_spec.action.num_actions, context.device_axis
+    network = make_network(
+        context.model,
+        name=f"{group}/q",
+        input_shape=group_spec.observation_shape,
+        num_outputs=num_actions,
+        num_agents=group_spec.num_agents,
+        head_gain=0.01,
+        share_parameters=config.share_parameters,
+    )
+    optimiser = optax.chain(optax.clip_by_global_norm(config.max_grad_norm), optax.scale_by_adam(eps=config.adam_eps))
+    team = config.mixer is Mixing.sum
+
+    def init(key: Key) -> PqnState:
+        params = network.init(key)
+        return PqnState(
+            params=params,
+            optimiser=optimiser.init(params),
+            epsilon=jnp.float32(config.epsilon_start),
+            coefficients={"lr": jnp.float32(config.lr)},
+        )
+
+    def act(state: PqnState, timestep: TimeStep, carry: PyTree, key: Key, explore: bool) -> tuple[Array, dict, PyTree]:
+        step = timestep.groups[group]
+        values, carry = network.apply(state.params, step.observation[None], carry, timestep.last[None])
+        action = masked_argmax(values[0], step.action_mask)
+        if explore:
+            action = epsilon_greedy(action, step.action_mask, num_actions, state.epsilon, key)
+        return action.astype(jnp.int32), {}, carry
+
+    def make_samples(state: PqnState, batch: Batch) -> Samples:
+        """Targets by the network as it is, then the batch cut into sequences."""
+        steps = batch.transitions[group]
+        length = steps.last.shape[0] if network.recurrent else 1
+        carry = jax.tree.map(lambda x: x[0], batch.carries)
+        _, next_values = apply_with_successors(
+            network, state.params, steps.observation, steps.next_observation, carry, steps.reset
+        )
+        next_value = masked_max(next_values, steps.next_action_mask)
+        if team:
+            reward, terminated, counts = team_of(steps.reward, steps.terminated, steps.alive)
+            next_value = jnp.sum(jnp.where(steps.alive & ~steps.terminated, next_value, 0.0), -1)
+            last = steps.last
+        else:
+            reward, terminated, counts = steps.reward, steps.terminated, steps.alive
+            last = jnp.broadcast_to(steps.last[..., None], reward.shape)
+        target = lambda_returns(reward, next_value, terminated, last, gamma=config.gamma, lambda_=config.q_lambda)
+        samples = Samples(
+            observation=steps.observation,
+            reset=steps.reset,
+            action=steps.action,
+            alive=steps.alive,
+            target=target,
+            weight=weigh(counts, axis),
+            carry=None,
+        )
+        sequences = jax.tree.map(lambda x: cut(x, length), samples)
+        return dataclasses.replace(sequences, carry=carry)
+
+    def q_loss(params: PyTree, samples: Samples) -> tuple[Array, dict[str, Array]]:
+        values, _ = network.apply(params, samples.observation, samples.carry, samples.reset)
+        chosen = take_action(values, samples.action)
+        if team:
+            chosen = jnp.sum(jnp.where(samples.alive, chosen, 0.0), -1)
+        loss = weighted_mean(jnp.square(chosen - samples.target), samples.weight)
+        return loss, {"q_loss": loss, "q_value": weighted_mean(chosen, samples.weight)}
+
+    def update(state: PqnState, batch: Batch, key: Key, progress: Array) -> tuple[PqnState, dict[str, Array], None]:
+        samples = jax.lax.stop_gradient(make_samples(state, batch))
+        lr = state.coefficients["lr"] * factor(config.lr_schedule, progress)
+        num_sequences = samples.reset.shape[0]
+        if num_sequences % config.num_minibatches:
+            raise ValueError(
+                f"{config.num_minibatches} minibatches do not divide {num_sequences} sequences (per device)"
+            )
+
+        def minibatch(state: PqnState, indices: Array) -> tuple[PqnState, dict[str, Array]]:
+            grads, metrics = jax.grad(q_loss, has_aux=True)(state.params, take(samples, indices))
+            grads = mean_over_devices(grads, axis)
+            changes, optimiser_state = optimiser.update(grads, state.optimiser)
+            params = jax.tree.map(lambda p, change: p - lr * change, state.params, changes)
+            metrics["grad_norm"] = optax.tree.norm(grads)
+            return dataclasses.replace(state, params=params, optimiser=optimiser_state), metrics
+
+        def epoch(state: PqnState, key_epoch: Key) -> tuple[PqnState, dict[str, Array]]:
+            order = random_order(key_epoch, num_sequences).reshape(config.num_minibatches, -1)
+            return jax.lax.scan(minibatch, state, order)
+
+        state, metrics = jax.lax.scan(epoch, state, jax.random.split(key, config.epochs))
+        metrics = jax.tree.map(jnp.mean, metrics)
+        epsilon = anneal(config.epsilon_start, config.epsilon_end, config.epsilon_fraction, progress)
+        return dataclasses.replace(state, epsilon=epsilon), metrics | {"epsilon": epsilon, "lr": lr}, None
+
+    return Algorithm(
+        init=init,
+        initial_carry=network.initial_carry,
+        act=act,
+        update=update,
+        sequence_length=0 if network.recurrent else 1,
+    )

@@ -1,0 +1,22 @@
+"""How agents that learn values try something else now and then."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from covey.types import Array, Key
+
+
+def epsilon_greedy(greedy: Array, mask: Array | None, num_actions: int, epsilon: Array, key: Key) -> Array:
+    """`greedy [B, A]`, or with probability ε any legal action, each agent by itself."""
+    key_whether, key_which = jax.random.split(key)
+    logits = jnp.zeros((*greedy.shape, num_actions)) if mask is None else jnp.where(mask, 0.0, -jnp.inf)
+    anything = jax.random.categorical(key_which, logits)
+    return jnp.where(jax.random.uniform(key_whether, greedy.shape) < epsilon, anything, greedy)
+
+
+def anneal(start: float, end: float, fraction: float, progress: Array) -> Array:
+    """Linearly from `start` to `end` over a `fraction` of training, and then `end`."""
+    passed = jnp.clip(progress / max(fraction, 1e-8), 0.0, 1.0)
+    return jnp.float32(start) + passed * (end - start)

@@ -1,0 +1,26 @@
+"""Cutting batches into contiguous sequences, and taking some of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from covey.types import Array
+
+_T = TypeVar("_T")
+
+
+def cut(x: Array, length: int) -> Array:
+    """`[T, B, …]` to contiguous sequences `[(T / length) * B, length, …]`."""
+    sequences = x.reshape(-1, length, *x.shape[1:])
+    return jnp.moveaxis(sequences, 2, 1).reshape(-1, length, *x.shape[2:])
+
+
+def take(samples: _T, indices: Array) -> _T:
+    """Of a dataclass of sequences `[N, L, …]` with a `carry [N, …]`, those at `indices`, time first: `[L, n, …]`."""
+    chosen: Any = jax.tree.map(lambda x: x[indices], samples)
+    steps = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), dataclasses.replace(chosen, carry=None))
+    return dataclasses.replace(steps, carry=chosen.carry)
