@@ -45,10 +45,12 @@ def main(arguments: list[str] | None = None) -> None:
         return draw(json.loads(options.draw.read_text(encoding="utf-8")), options.draw.with_suffix(".png"))
     figures: dict[str, Any] = {"level": LEVEL, "together": TOGETHER, "cores": options.cores, "sides": {}}
     for side in options.sides:
-        runs = [run(side, options, seed) for seed in range(options.seeds)]
-        seconds = [time_to_level(points) for points in runs]
-        figures["sides"][side] = {"seconds": seconds, "mean": mean_of_reached(seconds), "curves": runs}
-        common.write_figures(options.output, figures)
+        runs: list[Points] = []
+        for seed in range(options.seeds):
+            runs.append(run(side, options, seed))
+            seconds = [time_to_level(points) for points in runs]
+            figures["sides"][side] = {"seconds": seconds, "mean": mean_of_reached(seconds), "curves": runs}
+            common.write_figures(options.output, figures)
     if {"cold", "warm", "benchmarl"} <= set(figures["sides"]):
         figures["ratios"] = report(figures["sides"])
     common.write_figures(options.output, figures)
