@@ -34,3 +34,9 @@ for _name, _class, _description in (
         config=f"covey.networks.relational:{_class}Config",
         description=_description,
     )
+register_model(
+    "sequence",
+    "covey.networks.sequence:make_sequence",
+    config="covey.networks.sequence:SequenceConfig",
+    description="models one after another, e.g. dense layers, messages between agents, a memory",
+)

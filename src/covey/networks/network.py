@@ -198,32 +198,43 @@ def _make_team_network(
         initialiser = getattr(model.config, "initialiser", Initialiser.orthogonal)
         return ModelWithHead(body, own_outputs, head_gain, initialiser, rngs)
 
-    graph, abstract_params, *_ = nnx.split(nnx.eval_shape(lambda: build(jax.random.key(0))), nnx.Param, ...)
+    abstract = nnx.eval_shape(lambda: build(jax.random.key(0)))
+    graph, abstract_params, *_ = nnx.split(abstract, nnx.Param, ...)
+    recurrent = hasattr(abstract.model, "initial_carry")
+    if recurrent and not share_parameters:
+        raise UsageError(f"model '{model.name}' reads the team and has memory: its parameters must be shared")
 
     def init_one(key: Key) -> PyTree:
         return nnx.to_pure_dict(nnx.state(build(key), nnx.Param))
 
-    def apply_one(params: PyTree, inputs: Array) -> Array:
+    def apply_one(params: PyTree, inputs: Array, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
         """`[T, B, A, F]` to `[T, B, A, own_outputs]`."""
         state = jax.tree.map(lambda leaf: leaf, abstract_params)
         nnx.replace_by_pure_dict(state, params)
         module = nnx.merge(graph, state)
-        features = module.model(inputs.astype(jnp.float32))
-        return module.head(features.mean(axis=-2, keepdims=True) if pooled else features)
+        inputs = inputs.astype(jnp.float32)
+        if recurrent:
+            features, carry = module.model(inputs, carry, jnp.broadcast_to(reset[..., None], inputs.shape[:3]))
+        else:
+            features = module.model(inputs)
+        return module.head(features.mean(axis=-2, keepdims=True) if pooled else features), carry
 
     def apply(params: PyTree, inputs: Array, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
         if centralised:
             inputs = inputs.reshape(*inputs.shape[:2], num_agents, -1)
         if not share_parameters:  # each agent's own network over everyone's observations
-            each = jax.vmap(apply_one, in_axes=(0, None))(params, inputs)
+            each, _ = jax.vmap(apply_one, in_axes=(0, None, None, None))(params, inputs, carry, reset)
             return jnp.stack([each[i, :, :, i] for i in range(num_agents)], axis=2), carry
-        outputs = apply_one(params, inputs)
+        outputs, carry = apply_one(params, inputs, carry, reset)
         return (outputs.reshape(*outputs.shape[:2], -1) if centralised else outputs), carry
 
     def init(key: Key) -> PyTree:
         return init_one(key) if share_parameters else jax.vmap(init_one)(jax.random.split(key, num_agents))
 
-    return Network(init=init, apply=apply, initial_carry=lambda num_envs: (), recurrent=False)
+    def initial_carry(num_envs: int) -> PyTree:
+        return abstract.model.initial_carry((num_envs, num_agents)) if recurrent else ()
+
+    return Network(init=init, apply=apply, initial_carry=initial_carry, recurrent=recurrent)
 
 
 def apply_with_successors(

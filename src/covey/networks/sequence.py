@@ -1,0 +1,96 @@
+"""`sequence`: models one after another, each reading the features of the one before.
+
+    model=sequence 'model.stages={see:{model:mlp,layers:[64]},talk:{model:gnn},remember:{model:gru}}'
+
+Stages have names of the user's choice and run in the order in which they are written. A stage's `model` is any
+registered one, and the rest are its fields.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from flax import nnx
+
+from covey import registry
+from covey.errors import UsageError
+from covey.networks.layers import Initialiser
+from covey.types import Array, PyTree
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SequenceConfig:
+    stages: dict[str, Any] = dataclasses.field(default_factory=dict)
+    initialiser: Initialiser = Initialiser.orthogonal  # of the output layer; stages have their own
+
+    def __post_init__(self) -> None:
+        self.configs()
+
+    def configs(self) -> dict[str, tuple[str, Any]]:
+        """Each stage's registered model and its configuration."""
+        found = {}
+        for stage, fields in self.stages.items():
+            if not isinstance(fields, Mapping) or "model" not in fields:
+                raise ValueError(f"stages.{stage} takes a mapping with a `model`, not {fields!r}")
+            name = fields["model"]
+            if name == "sequence":
+                raise ValueError(f"stages.{stage}: a sequence cannot be a stage of another; write its stages out")
+            rest = {key: value for key, value in fields.items() if key != "model"}
+            try:
+                found[stage] = (name, registry.build_config(registry.models[name].defaults(), rest, f"stages.{stage}"))
+            except UsageError as error:
+                raise ValueError(str(error)) from error
+        return found
+
+    @property
+    def reads_team(self) -> bool:
+        return any(getattr(config, "reads_team", False) for _, config in self.configs().values())
+
+
+class SequenceModel(nnx.Module):
+    def __init__(self, config: SequenceConfig, input_shape: tuple[int, ...], rngs: nnx.Rngs):
+        stages, names = [], []
+        for stage, (name, stage_config) in config.configs().items():
+            stages.append(registry.models[name].make_function()(stage_config, input_shape, rngs))
+            names.append(stage)
+            input_shape = (stages[-1].num_features,)
+        self.stages = nnx.List(stages)
+        self.num_features = stages[-1].num_features
+
+    def run(self, x: Array, carry: tuple[PyTree, ...], reset: Array) -> tuple[Array, tuple[PyTree, ...]]:
+        kept, remembered = [], iter(carry)
+        for stage in self.stages:
+            if hasattr(stage, "initial_carry"):
+                x, new = stage(x, next(remembered), reset)
+                kept.append(new)
+            else:
+                x = stage(x)
+        return x, tuple(kept)
+
+
+class PlainSequence(SequenceModel):
+    """Without memory."""
+
+    def __call__(self, x: Array) -> Array:
+        return self.run(x, (), x)[0]
+
+
+class RecurrentSequence(SequenceModel):
+    """With the carries of those stages that have memory, in their order."""
+
+    def initial_carry(self, leading: tuple[int, ...]) -> tuple[PyTree, ...]:
+        return tuple(stage.initial_carry(leading) for stage in self.stages if hasattr(stage, "initial_carry"))
+
+    def __call__(self, x: Array, carry: tuple[PyTree, ...], reset: Array) -> tuple[Array, tuple[PyTree, ...]]:
+        return self.run(x, carry, reset)
+
+
+def make_sequence(config: SequenceConfig, input_shape: tuple[int, ...], rngs: nnx.Rngs) -> SequenceModel:
+    if not config.stages:
+        raise UsageError("model 'sequence' needs stages, e.g. 'model.stages={see:{model:mlp},keep:{model:gru}}'")
+    plain = PlainSequence(config, input_shape, rngs)
+    if any(hasattr(stage, "initial_carry") for stage in plain.stages):
+        return RecurrentSequence(config, input_shape, rngs)
+    return plain
