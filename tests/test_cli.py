@@ -96,7 +96,7 @@ def test_nothing_heavy_is_imported_for_help_and_lists(arguments: list[str]) -> N
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("algorithm=mapo", "unknown algorithm 'mapo'; nearest: mappo, ippo (`covey list` shows all)"),
+        ("algorithm=mapo", "unknown algorithm 'mapo'; nearest: mappo, maddpg, ippo (`covey list` shows all)"),
         ("task=8x8-2p-2f-coop", "unknown task '8x8-2p-2f-coop'; nearest: lbf/8x8-2p-2f-coop"),
         ("model=mpl", "unknown model 'mpl'; nearest: mlp"),
         ("critic_model=gruu", "unknown model 'gruu'; nearest: gru"),
@@ -112,8 +112,8 @@ def test_nothing_heavy_is_imported_for_help_and_lists(arguments: list[str]) -> N
         ("algorithm.lr=${nothing}", "cannot compose: Interpolation key 'nothing' not found"),
         ("algorithm.lr=(", "cannot read the value in 'algorithm.lr=('"),
         ("algorithm.name=ippo", "unknown field 'algorithm.name'"),
-        ("algorithm.minibatch_size=1e6", "algorithm: minibatch_size 1000000 is larger than the batch of 8192 frames"),
-        ("algorithm.sequence_length=33", "is no multiple of algorithm.sequence_length=33; 32 or 64 would"),
+        ("algorithm.minibatch_size=1e6", "algorithm: minibatch_size 1000000 is larger than the batch of 2048 frames"),
+        ("algorithm.sequence_length=20", "is no multiple of algorithm.sequence_length=20; 16 or 32 would"),
         ("experiment.frames=1.5", "experiment.frames takes int, not 1.5"),
         ("experiment.frames=-1", "experiment: frames must be at least 1, not -1"),
         ("experiment.devices=7", "num_envs=64 does not split over devices=7; 63 or 70 would"),
@@ -192,7 +192,7 @@ def test_a_module_that_fails_is_named(
 def test_bad_input_in_a_process_of_its_own(tmp_path: Path) -> None:
     done = run("train", "algorithm=mapo", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "covey: unknown algorithm 'mapo'; nearest: mappo, ippo (`covey list` shows all)\n"
+    assert done.stderr == "covey: unknown algorithm 'mapo'; nearest: mappo, maddpg, ippo (`covey list` shows all)\n"
 
 
 # ---------------------------------------------------------------------------------------------- what the verbs call
@@ -228,7 +228,10 @@ def test_resume_and_evaluate_get_the_run_directory(calls: list[Any], tmp_path: P
     assert calls.pop() == (tmp_path, ["experiment.frames=9"], {})
     assert cli.main(["evaluate", str(tmp_path), "episodes=1e2", "output=7", "deterministic=true"]) == 0
     options = {"episodes": 100, "output": "7", "render": None, "deterministic": True, "parameters": "final"}
-    assert calls.pop() == (tmp_path, options)
+    assert calls.pop() == (tmp_path, options | {"opponents": {}, "task": {}})
+    assert cli.main(["evaluate", str(tmp_path), "opponents.red=random", "task.n_agents=5"]) == 0
+    _, options = calls.pop()
+    assert (options["opponents"], options["task"]) == ({"red": "random"}, {"n_agents": 5})
 
 
 @pytest.mark.parametrize(
