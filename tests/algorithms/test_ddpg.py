@@ -24,6 +24,7 @@ class Ceaseless(ContinuousTarget):
         return state, next_step({GROUP: state}, {GROUP: jnp.ones(())}, terminated=jnp.zeros((), bool))
 
 
+@slow
 @pytest.mark.parametrize(
     ("algorithm", "model"),
     [("matd3", "mlp"), pytest.param("matd3", "gru", marks=slow), pytest.param("iddpg", "mlp", marks=slow)],

@@ -34,12 +34,13 @@ def test_continuous_actions(trained, algorithm):
     assert team.returns()["agents"] > 0.97
 
 
-@algorithms
+@pytest.mark.parametrize("algorithm", ["isac", pytest.param("masac", marks=slow)])
 def test_discrete_actions(trained, algorithm):
     team = trained("probe/copy", *NO_ENTROPY, algorithm=algorithm, iterations=60)
     assert team.returns()["agents"] > 0.98
 
 
+@slow
 def test_illegal_actions_are_never_taken(trained):
     team = trained("probe/masked", *NO_ENTROPY, algorithm="isac", iterations=60)
     played = team.transitions()["agents"]
@@ -47,6 +48,7 @@ def test_illegal_actions_are_never_taken(trained):
     assert team.returns()["agents"] == pytest.approx(1.0, abs=0.02)
 
 
+@slow
 def test_the_temperature_reaches_the_target_entropy(trained):
     """The probe rewards precision, so the policy would lose all entropy if the temperature did not rise."""
     team = trained(

@@ -79,12 +79,14 @@ def play(task: str, **sources: str) -> dict[str, float]:
     return {name: float(value.mean()) for name, value in episode_values(episodes(jax.random.key(0))).items()}
 
 
+@pytest.mark.slow
 def test_the_references_of_tag_play_well():
     chased, fled = play(TAG, adversary="reference", agent="random"), play(TAG, adversary="random", agent="reference")
     assert chased["catches"] > 50  # of 300 chances; at random it is 0.7
     assert fled["catches"] < 0.2
 
 
+@pytest.mark.slow
 def test_the_references_of_adversary_play_well():
     task = "vmas/simple_adversary"
     assert play(task, adversary="random", agent="reference")["goal_covered"] > 0.95

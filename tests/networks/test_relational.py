@@ -31,7 +31,10 @@ CONFIGS = {
     "attention": ("attention", AttentionConfig(hidden_size=8, num_heads=2, layers_after=(8,))),
     "deepsets": ("deepsets", DeepSetsConfig(layers=(8,), layers_after=(8,))),
 }
-kinds = pytest.mark.parametrize("kind", list(CONFIGS))
+slow = pytest.mark.slow
+kinds = pytest.mark.parametrize(
+    "kind", ["edges", "attention", *(pytest.param(kind, marks=slow) for kind in ("gatv2", "graph_conv", "deepsets"))]
+)
 
 
 def make(kind: str, *, config=None, num_agents=AGENTS, num_outputs=OUTPUTS, centralised=False, share=True):
@@ -156,7 +159,7 @@ def test_bad_fields_and_inputs_are_refused():
         make("gatv2", config=GnnConfig(**SMALL, position=(5,)))
 
 
-@pytest.mark.parametrize("model", ["gnn", "attention", "deepsets"])
-@pytest.mark.parametrize("algorithm", ["mappo", pytest.param("ippo", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("model", ["gnn", pytest.param("attention", marks=slow), pytest.param("deepsets", marks=slow)])
+@pytest.mark.parametrize("algorithm", ["mappo", pytest.param("ippo", marks=slow)])
 def test_teams_learn_with_them(trained, model, algorithm):
     assert trained("probe/copy", algorithm=algorithm, model=model, iterations=40).returns()["agents"] > 0.98
