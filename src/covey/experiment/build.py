@@ -70,7 +70,15 @@ def compile_parts(
     with compiling("reset"):
         init = parts.loop.init.lower(key).compile()
     with compiling("training"):
-        run_chunk = parts.loop.run_chunk.lower(state, jnp.int32(1)).compile()
+        compiled_chunk = parts.loop.run_chunk.lower(state, jnp.int32(1)).compile()
+
+    def run_chunk(train_state: TrainState, num_iterations: Array) -> tuple[TrainState, dict[str, Array]]:
+        # JAX forgets how empty arrays are split over devices, and compiled programs insist on it.
+        fitting = jax.tree.map(
+            lambda leaf, wanted: leaf if leaf.size else jax.device_put(leaf, wanted.sharding), train_state, state
+        )
+        return compiled_chunk(fitting, num_iterations)
+
     with compiling("evaluation"):
         evaluate = parts.evaluate.lower(state.learner, key).compile()
     return Programs(init=init, run_chunk=run_chunk, evaluate=evaluate, seconds=time.monotonic() - start)
