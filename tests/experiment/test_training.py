@@ -356,3 +356,10 @@ def test_a_large_seed(tmp_path):
         assert not (tmp_path / "run").exists()
     else:
         assert json.loads((run.path / "results.json").read_text())
+
+
+def test_a_world_with_empty_arrays_trains_on_two_devices(tmp_path):
+    """Worlds without joints and messages have arrays of no size, whose place JAX forgets."""
+    fields = {"experiment.devices": 2, "experiment.frames": 128, "task.time_limit": 8, "task.n_lidar_rays": 2}
+    run = train(tmp_path / "run", task="vmas/navigation", fields=fields)
+    assert records(run)[-1][names.FRAMES] == 128
