@@ -6,6 +6,8 @@ import json
 import math
 import os
 import signal
+import subprocess
+import sys
 from typing import Any
 
 import jax
@@ -359,7 +361,10 @@ def test_a_large_seed(tmp_path):
 
 
 def test_a_world_with_empty_arrays_trains_on_two_devices(tmp_path):
-    """Worlds without joints and messages have arrays of no size, whose place JAX forgets."""
-    fields = {"experiment.devices": 2, "experiment.frames": 128, "task.time_limit": 8, "task.n_lidar_rays": 2}
-    run = train(tmp_path / "run", task="vmas/navigation", fields=fields)
-    assert records(run)[-1][names.FRAMES] == 128
+    """Worlds without joints and messages have arrays of no size, whose place JAX forgets. In a process of its own: the
+    number of devices is settled when JAX starts."""
+    fields = FIELDS | {"experiment.devices": 2, "experiment.frames": 128, "task.time_limit": 8, "task.n_lidar_rays": 2}
+    words = [f"{name}={value}".replace(" ", "") for name, value in fields.items()]
+    command = [sys.executable, "-m", "covey.cli", "train", "task=vmas/navigation", *words, f"run_dir={tmp_path}/run"]
+    subprocess.run(command, check=True, capture_output=True)
+    assert records(RunDirectory.open(tmp_path / "run"))[-1][names.FRAMES] == 128
