@@ -17,6 +17,7 @@ Differences from the papers:
 - Exploration is Gaussian noise whose deviation falls over training, in units of half the actions' range.
 - Time limits bootstrap from the true final observation; dead agents' steps do not count.
 - A centralised critic has an output for each agent: rewards need not be shared.
+- A critic with memory remembers the actions that it is shown: in the actor's loss, the policy's new ones.
 """
 
 from __future__ import annotations

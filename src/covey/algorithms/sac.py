@@ -15,6 +15,7 @@ one; `burn_in` steps bring both up to date and are not learned from.
 Differences from the papers:
 - Time limits bootstrap from the true final observation; dead agents' steps do not count.
 - A centralised critic has an output for each agent: rewards need not be shared.
+- A critic with memory remembers the actions that it is shown: in the actor's loss, the policy's new ones.
 - In the actor's loss all agents' actions are drawn anew, and the gradient reaches every agent's.
 - The target entropy of discrete actions is a share of the largest possible.
 """

@@ -23,6 +23,7 @@ from covey.data.buffer import BufferConfig
 from covey.types import Array, Batch, Key, PyTree, Transition, pytree
 
 SHARED = ("state", "next_state", "reset", "truncated", "last")  # of the environment, the same for all groups
+LEAST_PRIORITY = 1e-6  # what was learned perfectly must still come up now and then
 Transitions = dict[str, Transition]
 
 
@@ -84,7 +85,9 @@ def make_replay(config: BufferConfig, *, num_envs: int, sequence_length: int, nu
         return Sample(batch=Batch(transitions=transitions, weight=weight), indices=sampled.indices)
 
     def set_priorities(state: PyTree, sample: Sample, priorities: Array) -> PyTree:
-        return buffer.set_priorities(state, sample.indices, priorities) if config.prioritised else state
+        if not config.prioritised:
+            return state
+        return buffer.set_priorities(state, sample.indices, priorities + LEAST_PRIORITY)
 
     return Replay(init=init, add=add, can_sample=buffer.can_sample, sample=sample, set_priorities=set_priorities)
 

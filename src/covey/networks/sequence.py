@@ -50,12 +50,7 @@ class SequenceConfig:
 
 
 class SequenceModel(nnx.Module):
-    def __init__(self, config: SequenceConfig, input_shape: tuple[int, ...], rngs: nnx.Rngs):
-        stages, names = [], []
-        for stage, (name, stage_config) in config.configs().items():
-            stages.append(registry.models[name].make_function()(stage_config, input_shape, rngs))
-            names.append(stage)
-            input_shape = (stages[-1].num_features,)
+    def __init__(self, stages: list[Any]):
         self.stages = nnx.List(stages)
         self.num_features = stages[-1].num_features
 
@@ -90,7 +85,9 @@ class RecurrentSequence(SequenceModel):
 def make_sequence(config: SequenceConfig, input_shape: tuple[int, ...], rngs: nnx.Rngs) -> SequenceModel:
     if not config.stages:
         raise UsageError("model 'sequence' needs stages, e.g. 'model.stages={see:{model:mlp},keep:{model:gru}}'")
-    plain = PlainSequence(config, input_shape, rngs)
-    if any(hasattr(stage, "initial_carry") for stage in plain.stages):
-        return RecurrentSequence(config, input_shape, rngs)
-    return plain
+    stages: list[Any] = []
+    for name, stage_config in config.configs().values():
+        stages.append(registry.models[name].make_function()(stage_config, input_shape, rngs))
+        input_shape = (stages[-1].num_features,)
+    recurrent = any(hasattr(stage, "initial_carry") for stage in stages)
+    return RecurrentSequence(stages) if recurrent else PlainSequence(stages)
