@@ -24,7 +24,7 @@ LAYERS = [
     {"algorithms"},
     {"networks", "data", "envs"},
     {"ops"},
-    {"types", "registry", "errors", "files", "metrics", "results", "catalog"},
+    {"types", "registry", "errors", "checks", "files", "metrics", "results", "catalog"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 BOTTOM = len(LAYERS) - 1

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from covey.data.buffer import BufferConfig
-from covey.data.replay import importance, make_replay, memory_bytes, pack, rows_length, unpack
+from covey.data.replay import importance, make_replay, pack, rows_length, unpack
 from covey.types import Transition
 
 ENVS, AGENTS, LENGTH = 3, 2, 5
@@ -112,10 +112,10 @@ def test_importance_by_hand():
 
 
 def test_memory_counts_what_is_stored_once():
-    transitions = jax.tree.map(lambda x: x[0], steps(0, 1))
+    _, state, _ = filled(BufferConfig(size=999, batch_size=4), [1])
     own = AGENTS * (2 * 4 + 1 + 4 + 4 + 1 + 2 * 4)  # observation, alive, action, reward, terminated, successor
     shared = 2 * 4 + 2 * 4 + 3  # state, its successor, three flags
-    assert memory_bytes(BufferConfig(size=1000), transitions) == 1000 * (2 * own + shared)
+    assert sum(leaf.nbytes for leaf in jax.tree.leaves(state.experience)) == 999 * (2 * own + shared)
 
 
 def test_packing_loses_nothing():

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
+import optax
 
 from covey import registry
 from covey.errors import UsageError
 from covey.networks.network import Model, make_model
-from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep, Transition
+from covey.ops.devices import mean_over_devices
+from covey.types import Algorithm, Array, Batch, Discrete, EnvSpec, Key, PyTree, TimeStep, Transition
 
+State = TypeVar("State", bound=Any)
 LossHook = Callable[[str, PyTree, PyTree], tuple[Array, dict[str, Array]]]
 
 
@@ -43,6 +46,34 @@ class Context:
     critic_model: Model
     hooks: Hooks = Hooks()
     device_axis: str | None = None
+
+
+def make_optimiser(config: Any) -> optax.GradientTransformation:
+    """Adam without its step size, on gradients clipped by their norm: fields `max_grad_norm` and `adam_eps`."""
+    return optax.chain(optax.clip_by_global_norm(config.max_grad_norm), optax.scale_by_adam(eps=config.adam_eps))
+
+
+def descend(
+    optimiser: optax.GradientTransformation, state: State, name: str, grads: PyTree, lr: Array, axis: str | None
+) -> State:
+    """A learner's state after a step on one of its `params`, which has an `optimiser` state of the same name."""
+    grads = mean_over_devices(grads, axis)
+    changes, optimiser_state = optimiser.update(grads, state.optimiser[name])
+    params = jax.tree.map(lambda p, change: p - lr * change, state.params[name], changes)
+    return dataclasses.replace(
+        state, params=state.params | {name: params}, optimiser=state.optimiser | {name: optimiser_state}
+    )
+
+
+def require_discrete(spec: EnvSpec, group: str) -> Discrete:
+    """The actions of a group, for algorithms that learn a value for each; raises where they are no single choice."""
+    action = spec.groups[group].action
+    if not isinstance(action, Discrete):
+        raise ValueError(
+            f"Q-learning needs one discrete choice per agent, and group '{group}' acts otherwise "
+            "(vmas tasks: task.continuous_actions=false)"
+        )
+    return action
 
 
 MakeAlgorithm = Callable[[Any, EnvSpec, str, Context], Algorithm]

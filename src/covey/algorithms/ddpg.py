@@ -28,12 +28,11 @@ import enum
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
-from covey.algorithms.base import Context
+from covey.algorithms.base import Context, descend, make_optimiser
 from covey.algorithms.critics import CriticOutputs, CriticSees, make_critics
+from covey.checks import above_zero, at_least, between_0_and_1
 from covey.networks.network import apply_with_successors, make_network
-from covey.ops.devices import mean_over_devices
 from covey.ops.exploration import anneal
 from covey.ops.losses import weigh, weighted_mean
 from covey.ops.schedules import Schedule, factor
@@ -74,18 +73,10 @@ class DdpgConfig:
     burn_in: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("lr", "adam_eps", "max_grad_norm"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
-        for name in ("gamma", "tau", "noise_fraction"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be between 0 and 1, not {getattr(self, name)}")
-        for name in ("num_critics", "n_step", "policy_delay", "sequence_length"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("noise_start", "noise_end", "target_noise", "target_noise_clip", "burn_in"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, it is {getattr(self, name)}")
+        above_zero(self, "lr", "adam_eps", "max_grad_norm")
+        between_0_and_1(self, "gamma", "tau", "noise_fraction")
+        at_least(self, 1, "num_critics", "n_step", "policy_delay", "sequence_length")
+        at_least(self, 0, "noise_start", "noise_end", "target_noise", "target_noise_clip", "burn_in")
 
 
 TD3 = {"num_critics": 2, "policy_delay": 2, "target_noise": 0.2}
@@ -139,7 +130,7 @@ def make_ddpg(config: DdpgConfig, spec: EnvSpec, group: str, context: Context) -
         share_parameters=config.share_critic_parameters,
     )
     centralised = config.critic_sees is not CriticSees.own
-    optimiser = optax.chain(optax.clip_by_global_norm(config.max_grad_norm), optax.scale_by_adam(eps=config.adam_eps))
+    optimiser = make_optimiser(config)
     burn_in = config.burn_in if actor.recurrent else 0
 
     def init(key: Key) -> DdpgState:
@@ -230,12 +221,12 @@ def make_ddpg(config: DdpgConfig, spec: EnvSpec, group: str, context: Context) -
         (loss, wrong), grads = jax.value_and_grad(critic_loss, has_aux=True)(
             state.params["critic"], steps, target, weights
         )
-        state = descend(state, "critic", grads, lr)
+        state = descend(optimiser, state, "critic", grads, lr, axis)
         state = dataclasses.replace(state, updates=state.updates + 1)
 
         def improve(state: DdpgState) -> tuple[DdpgState, Array]:
             loss, grads = jax.value_and_grad(actor_loss)(state.params["actor"], state, steps, carry, weights)
-            state = descend(state, "actor", grads, lr)
+            state = descend(optimiser, state, "actor", grads, lr, axis)
             return dataclasses.replace(state, target=move_towards(state.target, state.params, config.tau)), loss
 
         if config.policy_delay == 1:
@@ -253,16 +244,6 @@ def make_ddpg(config: DdpgConfig, spec: EnvSpec, group: str, context: Context) -
             "lr": lr,
         }
         return dataclasses.replace(state, noise=noise), metrics, wrong
-
-    def descend(state: DdpgState, name: str, grads: PyTree, lr: Array) -> DdpgState:
-        grads = mean_over_devices(grads, axis)
-        changes, optimiser_state = optimiser.update(grads, state.optimiser[name])
-        params = jax.tree.map(lambda p, change: p - lr * change, state.params[name], changes)
-        return dataclasses.replace(
-            state,
-            params=state.params | {name: params},
-            optimiser=state.optimiser | {name: optimiser_state},
-        )
 
     return Algorithm(
         init=init,

@@ -28,8 +28,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from covey.algorithms.base import Context
+from covey.algorithms.base import Context, make_optimiser
 from covey.algorithms.critics import CriticOutputs, CriticSees, resolve, seen_shape
+from covey.checks import above_zero, at_least, between_0_and_1
 from covey.networks.network import make_network
 from covey.ops.devices import mean_over_devices
 from covey.ops.distributions import make_distribution
@@ -85,15 +86,9 @@ class PpoConfig:
     value_normalisation: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("lr", "adam_eps", "max_grad_norm", "clip"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
-        for name in ("gamma", "gae_lambda"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be between 0 and 1, not {getattr(self, name)}")
-        for name in ("epochs", "num_minibatches", "minibatch_size", "sequence_length"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        above_zero(self, "lr", "adam_eps", "max_grad_norm", "clip")
+        between_0_and_1(self, "gamma", "gae_lambda")
+        at_least(self, 1, "epochs", "num_minibatches", "minibatch_size", "sequence_length")
 
     def check(self, experiment: Any) -> None:
         """Raises ValueError where this does not fit how the experiment collects."""
@@ -179,7 +174,7 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
         centralised=centralised,
         share_parameters=config.share_critic_parameters,
     )
-    optimiser = optax.chain(optax.clip_by_global_norm(config.max_grad_norm), optax.scale_by_adam(eps=config.adam_eps))
+    optimiser = make_optimiser(config)
     recurrent = actor.recurrent or critic.recurrent
 
     def init(key: Key) -> PpoState:

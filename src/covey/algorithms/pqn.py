@@ -24,7 +24,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from covey.algorithms.base import Context
+from covey.algorithms.base import Context, make_optimiser, require_discrete
+from covey.checks import above_zero, at_least, between_0_and_1
 from covey.networks.network import apply_with_successors, make_network
 from covey.ops.devices import mean_over_devices
 from covey.ops.exploration import anneal, epsilon_greedy
@@ -35,7 +36,7 @@ from covey.ops.schedules import Schedule, factor
 from covey.ops.sequences import cut, take
 from covey.ops.shuffle import random_order
 from covey.ops.targets import masked_argmax, masked_max, take_action
-from covey.types import Algorithm, Array, Batch, Discrete, EnvSpec, Key, PyTree, TimeStep, pytree
+from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep, pytree
 
 
 class Mixing(enum.Enum):
@@ -64,15 +65,9 @@ class PqnConfig:
     num_minibatches: int = 8
 
     def __post_init__(self) -> None:
-        for name in ("lr", "adam_eps", "max_grad_norm"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
-        for name in ("gamma", "q_lambda", "epsilon_start", "epsilon_end", "epsilon_fraction"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be between 0 and 1, not {getattr(self, name)}")
-        for name in ("epochs", "num_minibatches"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        above_zero(self, "lr", "adam_eps", "max_grad_norm")
+        between_0_and_1(self, "gamma", "q_lambda", "epsilon_start", "epsilon_end", "epsilon_fraction")
+        at_least(self, 1, "epochs", "num_minibatches")
 
     def check(self, experiment: Any) -> None:
         frames = experiment.num_envs * experiment.rollout_length
@@ -109,12 +104,7 @@ class Samples:
 def make_pqn(config: PqnConfig, spec: EnvSpec, group: str, context: Context) -> Algorithm:
     """PQN for one group of a task."""
     group_spec = spec.groups[group]
-    if not isinstance(group_spec.action, Discrete):
-        raise ValueError(
-            f"Q-learning needs one discrete choice per agent, and group '{group}' acts otherwise "
-            "(vmas tasks: task.continuous_actions=false)"
-        )
-    num_actions, axis = group_spec.action.num_actions, context.device_axis
+    num_actions, axis = require_discrete(spec, group).num_actions, context.device_axis
     network = make_network(
         context.model,
         name=f"{group}/q",
@@ -124,7 +114,7 @@ def make_pqn(config: PqnConfig, spec: EnvSpec, group: str, context: Context) -> 
         head_gain=0.01,
         share_parameters=config.share_parameters,
     )
-    optimiser = optax.chain(optax.clip_by_global_norm(config.max_grad_norm), optax.scale_by_adam(eps=config.adam_eps))
+    optimiser = make_optimiser(config)
     team = config.mixer is Mixing.sum
 
     def init(key: Key) -> PqnState:

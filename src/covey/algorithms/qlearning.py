@@ -31,7 +31,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from covey.algorithms.base import Context
+from covey.algorithms.base import Context, make_optimiser, require_discrete
+from covey.checks import above_zero, at_least, between_0_and_1
 from covey.networks.mixing import Mixer, make_monotonic_mixer, make_sum_mixer
 from covey.networks.network import apply_with_successors, make_network
 from covey.ops.devices import mean_over_devices
@@ -40,7 +41,7 @@ from covey.ops.losses import weigh, weighted_mean
 from covey.ops.mixing import team_of
 from covey.ops.schedules import Schedule, factor
 from covey.ops.targets import masked_argmax, move_towards, n_step_targets, take_action
-from covey.types import Algorithm, Array, Batch, Discrete, EnvSpec, Key, PyTree, TimeStep, Transition, pytree
+from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep, Transition, pytree
 
 
 class Mixing(enum.Enum):
@@ -75,19 +76,12 @@ class QLearningConfig:
     burn_in: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("lr", "adam_eps", "max_grad_norm"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
-        for name in ("gamma", "epsilon_start", "epsilon_end", "epsilon_fraction", "tau"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be between 0 and 1, not {getattr(self, name)}")
-        for name in ("n_step", "target_interval", "sequence_length", "mixer_size"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        above_zero(self, "lr", "adam_eps", "max_grad_norm")
+        between_0_and_1(self, "gamma", "epsilon_start", "epsilon_end", "epsilon_fraction", "tau")
+        at_least(self, 1, "n_step", "target_interval", "sequence_length", "mixer_size")
         if self.hyper_layers not in (1, 2):
             raise ValueError(f"hyper_layers must be 1 or 2, not {self.hyper_layers}")
-        if self.burn_in < 0:
-            raise ValueError(f"burn_in must not be negative, it is {self.burn_in}")
+        at_least(self, 0, "burn_in")
 
     def check(self, experiment: Any) -> None:
         """Nothing of it depends on how the experiment collects."""
@@ -113,9 +107,8 @@ class QState:
 def make_qlearning(config: QLearningConfig, spec: EnvSpec, group: str, context: Context) -> Algorithm:
     """Q-learning for one group of a task."""
     group_spec = spec.groups[group]
-    if not isinstance(group_spec.action, Discrete):
-        raise ValueError(needs_discrete(group))
-    num_agents, num_actions, axis = group_spec.num_agents, group_spec.action.num_actions, context.device_axis
+    num_actions = require_discrete(spec, group).num_actions
+    num_agents, axis = group_spec.num_agents, context.device_axis
     network = make_network(
         context.model,
         name=f"{group}/q",
@@ -126,7 +119,7 @@ def make_qlearning(config: QLearningConfig, spec: EnvSpec, group: str, context: 
         share_parameters=config.share_parameters,
     )
     mixer = _make_mixer(config, spec, group)
-    optimiser = optax.chain(optax.clip_by_global_norm(config.max_grad_norm), optax.scale_by_adam(eps=config.adam_eps))
+    optimiser = make_optimiser(config)
     burn_in = config.burn_in if network.recurrent else 0
 
     def init(key: Key) -> QState:
@@ -231,13 +224,6 @@ def make_qlearning(config: QLearningConfig, spec: EnvSpec, group: str, context: 
         act=act,
         update=update,
         sequence_length=burn_in + (config.sequence_length if network.recurrent else 1) + config.n_step - 1,
-    )
-
-
-def needs_discrete(group: str) -> str:
-    return (
-        f"Q-learning needs one discrete choice per agent, and group '{group}' acts otherwise "
-        "(vmas tasks: task.continuous_actions=false)"
     )
 
 

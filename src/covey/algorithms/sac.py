@@ -28,10 +28,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
 
-from covey.algorithms.base import Context
+from covey.algorithms.base import Context, descend, make_optimiser
 from covey.algorithms.critics import CriticOutputs, CriticSees, make_critics
+from covey.checks import above_zero, at_least, between_0_and_1
 from covey.networks.network import apply_with_successors, make_network
 from covey.ops.devices import mean_over_devices
 from covey.ops.distributions import make_distribution, masked_logits
@@ -80,17 +80,10 @@ class SacConfig:
     burn_in: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("lr", "alpha_lr", "adam_eps", "max_grad_norm", "alpha"):
-            if getattr(self, name) is not None and getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
-        for name in ("gamma", "tau", "discrete_entropy"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be between 0 and 1, not {getattr(self, name)}")
-        for name in ("num_critics", "n_step", "policy_delay", "sequence_length"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.burn_in < 0:
-            raise ValueError(f"burn_in must not be negative, it is {self.burn_in}")
+        above_zero(self, "lr", "alpha_lr", "adam_eps", "max_grad_norm", "alpha")
+        between_0_and_1(self, "gamma", "tau", "discrete_entropy")
+        at_least(self, 1, "num_critics", "n_step", "policy_delay", "sequence_length")
+        at_least(self, 0, "burn_in")
 
 
 ISAC = SacConfig()
@@ -137,7 +130,7 @@ def make_sac(config: SacConfig, spec: EnvSpec, group: str, context: Context) -> 
         outputs=config.critic_outputs,
         share_parameters=config.share_critic_parameters,
     )
-    optimiser = optax.chain(optax.clip_by_global_norm(config.max_grad_norm), optax.scale_by_adam(eps=config.adam_eps))
+    optimiser = make_optimiser(config)
     burn_in = config.burn_in if actor.recurrent else 0
 
     def init(key: Key) -> SacState:
@@ -239,7 +232,7 @@ def make_sac(config: SacConfig, spec: EnvSpec, group: str, context: Context) -> 
         (loss, wrong), grads = jax.value_and_grad(critic_loss, has_aux=True)(
             state.params["critic"], steps, target, weights
         )
-        state = descend(state, "critic", grads, lr)
+        state = descend(optimiser, state, "critic", grads, lr, axis)
         state = dataclasses.replace(
             state, target=move_towards(state.target, state.params["critic"], config.tau), updates=state.updates + 1
         )
@@ -248,10 +241,12 @@ def make_sac(config: SacConfig, spec: EnvSpec, group: str, context: Context) -> 
             (loss, entropy), grads = jax.value_and_grad(actor_loss, has_aux=True)(
                 state.params["actor"], state, steps, carry, weights, key_actor
             )
-            state = descend(state, "actor", grads, lr)
+            state = descend(optimiser, state, "actor", grads, lr, axis)
             entropy = mean_over_devices(entropy, axis)
             if config.learn_alpha:  # d/d log α of −log α (log π + H̄), where −log π is the entropy
-                state = descend(state, "log_alpha", entropy - entropy_target, state.coefficients["alpha_lr"])
+                state = descend(
+                    optimiser, state, "log_alpha", entropy - entropy_target, state.coefficients["alpha_lr"], axis
+                )
             return state, loss, entropy
 
         if config.policy_delay == 1:
@@ -272,16 +267,6 @@ def make_sac(config: SacConfig, spec: EnvSpec, group: str, context: Context) -> 
             "lr": lr,
         }
         return state, metrics, wrong
-
-    def descend(state: SacState, name: str, grads: PyTree, lr: Array) -> SacState:
-        grads = mean_over_devices(grads, axis)
-        changes, optimiser_state = optimiser.update(grads, state.optimiser[name])
-        params = jax.tree.map(lambda p, change: p - lr * change, state.params[name], changes)
-        return dataclasses.replace(
-            state,
-            params=state.params | {name: params},
-            optimiser=state.optimiser | {name: optimiser_state},
-        )
 
     return Algorithm(
         init=init,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from covey.checks import at_least, between_0_and_1
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BufferConfig:
@@ -17,9 +19,5 @@ class BufferConfig:
     importance_exponent: float = 0.4  # of the weights that make up for sampling some more often; 1: fully
 
     def __post_init__(self) -> None:
-        for name in ("size", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("priority_exponent", "importance_exponent"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be between 0 and 1, not {getattr(self, name)}")
+        at_least(self, 1, "size", "batch_size")
+        between_0_and_1(self, "priority_exponent", "importance_exponent")

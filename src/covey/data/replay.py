@@ -108,12 +108,6 @@ def importance(probabilities: Array, exponent: float) -> Array:
     return (jnp.min(probabilities) / probabilities) ** exponent
 
 
-def memory_bytes(config: BufferConfig, transitions: Transitions) -> int:
-    """What a buffer of such `transitions` (one step `[B]`, or its shapes) takes."""
-    leaves = jax.tree.leaves(pack(transitions))
-    return config.size * sum(math.prod(leaf.shape[1:]) * leaf.dtype.itemsize for leaf in leaves)
-
-
 def pack(transitions: Transitions) -> dict[str, Any]:
     """What is stored: each group's own, and once what they share."""
     first = next(iter(transitions.values()))

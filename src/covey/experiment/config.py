@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 from covey import registry
+from covey.checks import at_least
 from covey.data.buffer import BufferConfig
 from covey.errors import UsageError, unknown_name
 
@@ -86,8 +87,8 @@ class ExperimentConfig:
     logger_options: dict[str, Any] = dataclasses.field(default_factory=dict)  # by logger, passed on to it
 
     def __post_init__(self) -> None:
-        _at_least(self, 1, "frames", "schedule_frames", "devices", "evaluation_episodes", "checkpoint_keep")
-        _at_least(self, 0, "evaluation_interval", "checkpoint_interval")
+        at_least(self, 1, "frames", "schedule_frames", "devices", "evaluation_episodes", "checkpoint_keep")
+        at_least(self, 0, "evaluation_interval", "checkpoint_interval")
         for logger in (*self.loggers, *self.logger_options):
             if logger not in LOGGERS:
                 raise ValueError(f"unknown logger '{logger}'; there are {', '.join(LOGGERS)}")
@@ -104,7 +105,7 @@ class CollectingConfig(ExperimentConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _at_least(self, 1, "num_envs", "rollout_length", "shaping_frames")
+        at_least(self, 1, "num_envs", "rollout_length", "shaping_frames")
         if self.devices and self.num_envs % self.devices:
             near = self.num_envs // self.devices * self.devices
             fits = f"{near} or {near + self.devices}" if near else f"{self.devices}"
@@ -131,8 +132,8 @@ class ReplayConfig(CollectingConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _at_least(self, 1, "updates")
-        _at_least(self, 0, "random_frames")
+        at_least(self, 1, "updates")
+        at_least(self, 0, "random_frames")
         if self.devices and self.buffer.batch_size % self.devices:
             raise ValueError(f"buffer.batch_size={self.buffer.batch_size} does not split over devices={self.devices}")
 
@@ -344,13 +345,6 @@ def _check_sequences(config: Config) -> None:
             f"experiment.rollout_length={rollout_length} is no multiple of algorithm.sequence_length={sequence_length};"
             f" {' or '.join(map(str, below + above))} would divide it"
         )
-
-
-def _at_least(config: Any, minimum: int, *names: str) -> None:
-    for name in names:
-        value = getattr(config, name)
-        if value is not None and value < minimum:
-            raise ValueError(f"{name} must be at least {minimum}, not {value}")
 
 
 # --------------------------------------------------------------------------------------------------------- devices
