@@ -434,6 +434,18 @@ Made by `python benchmarks/learning.py table` from the files in this folder, eac
 so many fresh episodes. The interval is 95%, by Student's t over the seeds. Frames are steps of one environment;
 minutes are of training and evaluating one seed, compiling left out.
 
+`benchmark-NAME.json` are speeds; each holds the commit and the machine that it was measured on, and was written by
+`python benchmarks/SCRIPT.py --output results/benchmark-NAME.json` with these scripts and options:
+
+| file | script and options |
+| --- | --- |
+| devices, throughput, update-limit | `devices.py`, `throughput.py`, `update_limit.py` |
+| scaling-environments | `throughput.py --scaling environments --rounds 1` |
+| jaxmarl | `throughput.py --jaxmarl` |
+| vmas | `compare_vmas.py --peer PYTHON --repeats 1 --seconds 1` |
+| benchmarl | `compare_benchmarl.py --peer PYTHON` |
+| benchmarl-off-policy | `compare_benchmarl.py --peer PYTHON --algorithms iql qmix maddpg masac --cores 2 --repeats 1 --iterations 2` |
+
 ![Learning curves](curves.png)
 
 """
