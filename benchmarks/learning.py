@@ -444,7 +444,7 @@ minutes are of training and evaluating one seed, compiling left out.
 | jaxmarl | `throughput.py --jaxmarl` |
 | vmas | `compare_vmas.py --peer PYTHON --repeats 1 --seconds 1` |
 | benchmarl | `compare_benchmarl.py --peer PYTHON` |
-| benchmarl-off-policy | `compare_benchmarl.py --peer PYTHON --algorithms iql qmix maddpg masac --cores 2 --repeats 1 --iterations 2` |
+| benchmarl-off-policy | the same with `--algorithms iql qmix maddpg masac --cores 2 --repeats 1 --iterations 2` |
 
 ![Learning curves](curves.png)
 
