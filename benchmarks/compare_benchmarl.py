@@ -14,8 +14,10 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from typing import Any
 
 import common
@@ -87,16 +89,19 @@ def train_covey(algorithm: str, cores: int) -> float:
 
 
 def train_peer(options: Any, algorithm: str, cores: int) -> float:
+    peer = shutil.which(options.peer) or options.peer
     script = common.HERE / "peers" / "train_benchmarl.py"
-    command = [options.peer, str(script), "speed", str(cores), str(options.iterations), algorithm]
+    command = [peer, str(script), "speed", str(cores), str(options.iterations), algorithm]
     numbers = ",".join(map(str, range(cores)))
-    done = subprocess.run(
-        ["taskset", "-c", numbers, *command],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"OMP_NUM_THREADS": str(cores), "MKL_NUM_THREADS": str(cores)},
-    )
+    with tempfile.TemporaryDirectory() as folder:  # BenchMARL leaves files where it runs
+        done = subprocess.run(
+            ["taskset", "-c", numbers, *command],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=folder,
+            env=os.environ | {"OMP_NUM_THREADS": str(cores), "MKL_NUM_THREADS": str(cores)},
+        )
     if done.returncode:
         sys.exit(f"{' '.join(command)} failed:\n{done.stderr}")
     return json.loads(done.stdout.splitlines()[-1])["frames_per_second"]

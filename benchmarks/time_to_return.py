@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -141,11 +142,15 @@ def follow(path: Path, process: subprocess.Popen, begun: float, frames: int) -> 
 
 
 def train_peer(options: Any, seed: int) -> Points:
+    peer = shutil.which(options.peer) or options.peer
     script = common.HERE / "peers" / "train_benchmarl.py"
     configuration = "fine_tuned" if options.fine_tuned else "base"
-    command = [options.peer, str(script), "curve", str(options.cores), str(options.seconds), configuration, str(seed)]
+    command = [peer, str(script), "curve", str(options.cores), str(options.seconds), configuration, str(seed)]
     cores = ",".join(map(str, range(options.cores)))
-    done = subprocess.run(["taskset", "-c", cores, *command], capture_output=True, text=True, check=False)
+    with tempfile.TemporaryDirectory() as folder:  # BenchMARL leaves files where it runs
+        done = subprocess.run(
+            ["taskset", "-c", cores, *command], capture_output=True, text=True, check=False, cwd=folder
+        )
     if done.returncode:
         sys.exit(f"{' '.join(command)} failed:\n{done.stderr}")
     return json.loads(done.stdout.splitlines()[-1])["points"]

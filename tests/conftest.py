@@ -123,26 +123,19 @@ def make_team(
 ) -> Team:
     """Trains for some iterations (none: only initialised). `overrides` are as on the command line."""
     from covey import registry
-    from covey.algorithms.base import Context, Hooks
+    from covey.algorithms.base import Hooks
     from covey.algorithms.base import make_team as join_groups
-    from covey.experiment.build import build_env, build_learning
+    from covey.experiment.build import build_env, build_group, build_learning
     from covey.experiment.compose import compose
     from covey.loops.online import DEVICE_AXIS, make_online_loop
-    from covey.networks.network import Model
 
     tiny = (*TINY[model], *TINY_LOOP[registry.algorithms[algorithm].loop])
     shape = (f"experiment.num_envs={num_envs}", f"experiment.rollout_length={rollout_length}")
     config = compose([f"task={task}", f"algorithm={algorithm}", f"model={model}", *shape, *tiny, *overrides])
     env = build_env(config) if env is None else env
     hooks = hooks or Hooks()
-    context = Context(
-        model=Model(config.model.registered, config.model.config),
-        critic_model=Model(config.critic_model.registered, config.critic_model.config),
-        hooks=hooks,
-        device_axis=DEVICE_AXIS if num_devices > 1 else None,
-    )
-    make = registry.algorithms[algorithm].make_function()
-    groups = {group: make(config.algorithm.config, env.spec, group, context) for group in env.spec.groups}
+    axis = DEVICE_AXIS if num_devices > 1 else None
+    groups = {group: build_group(config, env.spec, group, hooks, axis) for group in env.spec.groups}
     team_algorithm = join_groups(groups, hooks)
     loop = make_online_loop(
         env,

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.algorithms.qlearning import IQL
+from covey.algorithms.qlearning import IQL, QMIX, VDN, _make_mixer
 from covey.networks.mixing import make_monotonic_mixer
+from covey.networks.network import make_model, make_network
 
 slow = pytest.mark.slow
 algorithms = pytest.mark.parametrize("algorithm", ["vdn", *(pytest.param(n, marks=slow) for n in ("iql", "qmix"))])
@@ -84,6 +85,44 @@ def test_burn_in_is_not_learned_from(trained):
     )
     assert q_value(team) == pytest.approx(1 / (1 - GAMMA), rel=0.03)
     assert team.algorithm.sequence_length == 8
+
+
+def joint_values(team, config) -> np.ndarray:
+    """Q_tot of the two-step game `[place, action of the first agent, of the second]`, by the networks learned."""
+    spec, params = team.env.spec, team.learner["agents"].params
+    network = make_network(
+        make_model("mlp", layers=(32,)),
+        input_shape=spec.groups["agents"].observation_shape,
+        num_outputs=2,
+        num_agents=2,
+        head_gain=0.01,
+    )
+    place = jnp.eye(3)
+    seen = jnp.concatenate([jnp.repeat(place[:, None], 2, 1), jnp.tile(jnp.eye(2), (3, 1, 1))], -1)[None]
+    values = network.apply(params["network"], seen, (), jnp.zeros((1, 3), bool))[0][0]  # [place, agent, action]
+    pairs = jnp.stack([values[:, 0][:, [0, 0, 1, 1]], values[:, 1][:, [0, 1, 0, 1]]], -1)  # [place, pair, agent]
+    mixer = _make_mixer(config, spec, "agents")
+    mixed = mixer.apply(params["mixer"], pairs, jnp.repeat(place[:, None], 4, 1))
+    return np.asarray(mixed).reshape(3, 2, 2)
+
+
+TWO_STEP = ("algorithm.gamma=1.0", "algorithm.epsilon_end=1.0", "experiment.updates=16")  # every action alike, always
+
+
+def test_qmix_finds_that_agreeing_is_worth_8(trained):
+    team = trained("probe/two_step", *TWO_STEP, algorithm="qmix", iterations=250)
+    assert team.returns()["agents"] == pytest.approx(8.0)
+    values = joint_values(team, QMIX)
+    np.testing.assert_allclose(values[2], [[0, 1], [1, 8]], atol=0.5)
+    np.testing.assert_allclose(values[1], 7, atol=0.3)
+    np.testing.assert_allclose(values[0].max(axis=1), [7, 8], atol=0.3)
+
+
+def test_a_sum_of_values_settles_for_7(trained):
+    """The best sum for ((0, 1), (1, 8)) by least squares is ((−1.5, 2.5), (2.5, 6.5)), so that 7 looks better."""
+    team = trained("probe/two_step", *TWO_STEP, algorithm="vdn", iterations=250)
+    assert team.returns()["agents"] == pytest.approx(7.0)
+    np.testing.assert_allclose(joint_values(team, VDN)[2], [[-1.5, 2.5], [2.5, 6.5]], atol=0.5)
 
 
 # ---------------------------------------------------------------------------------------------------------- pieces

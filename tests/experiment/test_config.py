@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from covey.experiment.config import (
     OnlineConfig,
     Platform,
     check,
+    choice_defaults,
     from_dict,
     from_yaml,
     num_cores,
@@ -373,3 +375,60 @@ def test_benchmarl_preset() -> None:
     assert config.model.config == config.critic_model.config
     assert config.model.config.layers == (256, 256)
     assert compose(["experiment=benchmarl", "model=gru"]).model.name == "gru"
+
+
+# --------------------------------------------------------------------------------------------- groups of their own
+
+TAG = ("task=vmas/simple_tag", "algorithm=mappo")
+
+
+def test_a_group_may_have_another_algorithm_or_other_fields() -> None:
+    own = ("algorithm.groups.adversary=ippo", "algorithm.groups.adversary.epochs=3", "algorithm.groups.agent.gamma=0.9")
+    team = compose([*TAG, "algorithm.lr=2e-4", *own]).algorithm
+    assert (team.name, team.of("adversary").name, team.of("agent").name) == ("mappo", "ippo", "mappo")
+    assert team.of("adversary").config == dataclasses.replace(choice_defaults("algorithm", "ippo"), epochs=3)
+    assert team.of("agent").config == dataclasses.replace(team.config, gamma=0.9)
+    assert team.of("agent").config.lr == 2e-4  # what is set for the team holds where a group names nothing else
+    assert team.label == "mappo+ippo"
+
+
+def test_a_groups_critic_follows_its_model() -> None:
+    own = ("model.groups.agent=gru", "model.groups.agent.hidden_size=32", "critic_model.groups.agent.hidden_size=64")
+    config = compose([*TAG, "model.layers=[16]", *own])
+    assert config.critic_model.of("adversary").config.layers == (16,)
+    assert config.model.of("agent").name == config.critic_model.of("agent").name == "gru"
+    assert config.model.of("agent").config.hidden_size == 32
+    assert config.critic_model.of("agent").config.hidden_size == 64
+    chosen = compose([*TAG, "critic_model=mlp", "model.groups.agent=gru"])
+    assert chosen.critic_model.of("agent").name == "mlp"
+
+
+def test_groups_go_through_text() -> None:
+    config = compose([*TAG, "algorithm.groups.adversary=ippo", "model.groups.agent.layers=[8]"])
+    assert from_yaml(to_yaml(config)) == config
+
+
+def test_a_preset_may_set_groups(tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    text = "base: benchmarl\nalgorithm: {groups: {adversary: {name: ippo, epochs: 2}, agent: {lr: 1e-4}}}\n"
+    (tmp_path / "experiment" / "mixed.yaml").write_text(text)
+    team = compose([*TAG, f"config_dir={tmp_path}", "experiment=mixed"]).algorithm
+    benchmarl = compose(["experiment=benchmarl", "algorithm=ippo"]).algorithm.config
+    assert team.of("adversary").config == dataclasses.replace(benchmarl, epochs=2)
+    assert team.of("agent").config.lr == 1e-4
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["algorithm.groups.adversary=ipo"], "unknown algorithm 'ipo'; nearest: ippo"),
+        (["algorithm.groups.adversary.lrr=1"], "in group 'adversary': unknown field 'algorithm.lrr'"),
+        (["algorithm.groups.adversary=iql"], "learns from replay, mappo from what was just collected"),
+        (["algorithm.groups.adversary=[ippo]"], "takes one name"),
+        (["task.groups.adversary=lbf"], "unknown field 'task.groups.adversary'"),
+        (["algorithm.groups=ippo"], "unknown field 'algorithm.groups'"),
+    ],
+)
+def test_bad_groups(overrides: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        compose([*TAG, *overrides])

@@ -53,6 +53,19 @@ def test_another_configuration_of_the_task(run):
     assert report["means"]["episode_length"] == 7
 
 
+def test_more_agents_than_were_trained(tmp_path):
+    """Networks that look at each agent alike serve any number of them; those that are told who they are do not."""
+    fields = FIELDS | {"algorithm.agent_ids": False}
+    del fields["model.layers"]
+    alike, told = tmp_path / "alike", tmp_path / "told"
+    Experiment(task="vmas/navigation", algorithm="mappo", model="deepsets", run_dir=str(alike), fields=fields).run()
+    report = evaluate_run(alike, episodes=2, task={"n_agents": 5})
+    assert report["changes"] == {"n_agents": 5} and np.isfinite(report["mean_return"])
+    Experiment(task="vmas/navigation", algorithm="ippo", run_dir=str(told), fields=FIELDS).run()
+    with pytest.raises(UsageError, match="trained for 3 agents"):
+        evaluate_run(told, episodes=2, task={"n_agents": 5})
+
+
 @pytest.mark.parametrize(
     ("opponents", "message"),
     [

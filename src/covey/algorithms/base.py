@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from covey import registry
@@ -20,6 +21,7 @@ from covey.ops.devices import mean_over_devices
 from covey.types import Algorithm, Array, Batch, Discrete, EnvSpec, Key, PyTree, TimeStep, Transition
 
 State = TypeVar("State", bound=Any)
+Result = TypeVar("Result", bound=PyTree)
 LossHook = Callable[[str, PyTree, PyTree], tuple[Array, dict[str, Array]]]
 
 
@@ -53,16 +55,35 @@ def make_optimiser(config: Any) -> optax.GradientTransformation:
     return optax.chain(optax.clip_by_global_norm(config.max_grad_norm), optax.scale_by_adam(eps=config.adam_eps))
 
 
-def descend(
-    optimiser: optax.GradientTransformation, state: State, name: str, grads: PyTree, lr: Array, axis: str | None
-) -> State:
+def descend(optimiser: optax.GradientTransformation, state: State, name: str, grads: PyTree, lr: Array) -> State:
     """A learner's state after a step on one of its `params`, which has an `optimiser` state of the same name."""
-    grads = mean_over_devices(grads, axis)
     changes, optimiser_state = optimiser.update(grads, state.optimiser[name])
     params = jax.tree.map(lambda p, change: p - lr * change, state.params[name], changes)
     return dataclasses.replace(
         state, params=state.params | {name: params}, optimiser=state.optimiser | {name: optimiser_state}
     )
+
+
+def mean_over_living(tree: PyTree, alive: Array, axis: str | None) -> PyTree:
+    """Means over the living agents of all devices, of means over all agents of this one in which the dead count zero.
+
+    Gradients, losses and what else an update needs of the other devices go together: a small update takes hardly longer
+    than a meeting of the devices.
+    """
+    share = jnp.mean(alive.astype(jnp.float32))
+    tree, share = mean_over_devices((tree, share), axis)
+    return jax.tree.map(lambda x: x / jnp.maximum(share, 1e-8), tree)
+
+
+def now_and_then(updates: Array, delay: int, compute: Callable[[], Result]) -> Result:
+    """What `compute` gives in every `delay`-th update, and zeros in the others, which do not compute it."""
+    if delay == 1:
+        return compute()
+
+    def nothing() -> Result:
+        return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(compute))
+
+    return jax.lax.cond(updates % delay == 0, compute, nothing)
 
 
 def require_discrete(spec: EnvSpec, group: str) -> Discrete:
@@ -88,12 +109,14 @@ def make_algorithm(
     """
     model = model or make_model("mlp")
     config = registry.build_config(registry.algorithms[name].defaults(), fields, "algorithm")
-    return make_algorithm_from_config(name, config, spec, Context(model=model, critic_model=critic_model or model))
+    context = Context(model=model, critic_model=critic_model or model)
+    return make_team({group: make_group(name, config, spec, group, context) for group in spec.groups})
 
 
-def make_algorithm_from_config(name: str, config: Any, spec: EnvSpec, context: Context) -> Algorithm:
+def make_group(name: str, config: Any, spec: EnvSpec, group: str, context: Context) -> Algorithm:
+    """The registered algorithm `name` for one group of a task."""
     make: MakeAlgorithm = registry.algorithms[name].make_function()
-    return make_team({group: make(config, spec, group, context) for group in spec.groups}, context.hooks)
+    return make(config, spec, group, context)
 
 
 def make_team(parts: Mapping[str, Algorithm], hooks: Hooks = Hooks()) -> Algorithm:

@@ -16,6 +16,7 @@ Memory as in soft actor-critic: actors go on from stored carries, critics from e
 Differences from the papers:
 - Exploration is Gaussian noise whose deviation falls over training, in units of half the actions' range.
 - Time limits bootstrap from the true final observation; dead agents' steps do not count.
+- Policy and critics step at once, each from the others as they were: the devices meet once in an update.
 - A centralised critic has an output for each agent: rewards need not be shared.
 - A critic with memory remembers the actions that it is shown: in the actor's loss, the policy's new ones.
 """
@@ -29,12 +30,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from covey.algorithms.base import Context, descend, make_optimiser
+from covey.algorithms.base import Context, descend, make_optimiser, mean_over_living, now_and_then
 from covey.algorithms.critics import CriticOutputs, CriticSees, make_critics
 from covey.checks import above_zero, at_least, between_0_and_1
 from covey.networks.network import apply_with_successors, make_network
 from covey.ops.exploration import anneal
-from covey.ops.losses import weigh, weighted_mean
+from covey.ops.losses import weighted_mean
 from covey.ops.schedules import Schedule, factor
 from covey.ops.targets import move_towards, n_step_targets
 from covey.types import Algorithm, Array, Batch, Continuous, EnvSpec, Key, PyTree, TimeStep, Transition, pytree
@@ -192,7 +193,7 @@ def make_ddpg(config: DdpgConfig, spec: EnvSpec, group: str, context: Context) -
 
     def value_of(state: DdpgState, steps: Transition, action: Array) -> Array:
         """By the first critic, `[L, N, A]`."""
-        first = jax.tree.map(lambda x: x[:1], state.params["critic"])
+        first = dict([next(iter(state.params["critic"].items()))])
         inputs = critics.inputs(steps.observation, steps.state, action)
         return critics.evaluate(first, inputs, steps.reset)[0, ..., 0]
 
@@ -214,36 +215,42 @@ def make_ddpg(config: DdpgConfig, spec: EnvSpec, group: str, context: Context) -
         steps = batch.transitions[group]
         carry = jax.tree.map(lambda x: x[0], steps.extras["carry"]) if actor.recurrent else ()
         target = jax.lax.stop_gradient(make_targets(state, steps, carry, key)[burn_in:])
-        weights = weigh(steps.alive[burn_in : burn_in + len(target)], axis)
-        if batch.weight is not None:
-            weights = weights * batch.weight[:, None]
-        lr = state.coefficients["lr"] * factor(config.lr_schedule, progress)
-        (loss, wrong), grads = jax.value_and_grad(critic_loss, has_aux=True)(
+        alive = steps.alive[burn_in : burn_in + len(target)]
+        weights = alive * (1.0 if batch.weight is None else batch.weight[:, None])
+        updates = state.updates + 1
+        delay = config.policy_delay
+
+        def policy_gradient() -> tuple[Array, PyTree]:
+            return jax.value_and_grad(actor_loss)(state.params["actor"], state, steps, carry, weights)
+
+        (q_loss, wrong), critic_grads = jax.value_and_grad(critic_loss, has_aux=True)(
             state.params["critic"], steps, target, weights
         )
-        state = descend(optimiser, state, "critic", grads, lr, axis)
-        state = dataclasses.replace(state, updates=state.updates + 1)
+        policy_loss, actor_grads = now_and_then(updates, delay, policy_gradient)
+        means = mean_over_living(
+            {
+                "critic": critic_grads,
+                "actor": actor_grads,
+                "metrics": {
+                    "q_loss": q_loss,
+                    "q_value": weighted_mean(target, weights),
+                    "policy_loss": policy_loss * delay,  # so that its mean over updates is that of the delayed ones
+                },
+            },
+            alive,
+            axis,
+        )
+        lr = state.coefficients["lr"] * factor(config.lr_schedule, progress)
+        state = descend(optimiser, state, "critic", means["critic"], lr)
 
-        def improve(state: DdpgState) -> tuple[DdpgState, Array]:
-            loss, grads = jax.value_and_grad(actor_loss)(state.params["actor"], state, steps, carry, weights)
-            state = descend(optimiser, state, "actor", grads, lr, axis)
-            return dataclasses.replace(state, target=move_towards(state.target, state.params, config.tau)), loss
+        def improve(state: DdpgState) -> DdpgState:
+            state = descend(optimiser, state, "actor", means["actor"], lr)
+            return dataclasses.replace(state, target=move_towards(state.target, state.params, config.tau))
 
-        if config.policy_delay == 1:
-            state, policy_loss = improve(state)
-        else:
-            state, policy_loss = jax.lax.cond(
-                state.updates % config.policy_delay == 0, improve, lambda state: (state, jnp.zeros(())), state
-            )
+        state = improve(state) if delay == 1 else jax.lax.cond(updates % delay == 0, improve, lambda same: same, state)
         noise = anneal(config.noise_start, config.noise_end, config.noise_fraction, progress)
-        metrics = {
-            "q_loss": loss,
-            "policy_loss": policy_loss,
-            "q_value": weighted_mean(target, weights),
-            "noise": noise,
-            "lr": lr,
-        }
-        return dataclasses.replace(state, noise=noise), metrics, wrong
+        state = dataclasses.replace(state, noise=noise, updates=updates)
+        return state, means["metrics"] | {"noise": noise, "lr": lr}, wrong
 
     return Algorithm(
         init=init,

@@ -31,13 +31,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from covey.algorithms.base import Context, make_optimiser, require_discrete
+from covey.algorithms.base import Context, make_optimiser, mean_over_living, require_discrete
 from covey.checks import above_zero, at_least, between_0_and_1
 from covey.networks.mixing import Mixer, make_monotonic_mixer, make_sum_mixer
 from covey.networks.network import apply_with_successors, make_network
-from covey.ops.devices import mean_over_devices
 from covey.ops.exploration import anneal, epsilon_greedy
-from covey.ops.losses import weigh, weighted_mean
+from covey.ops.losses import weighted_mean
 from covey.ops.mixing import team_of
 from covey.ops.schedules import Schedule, factor
 from covey.ops.targets import masked_argmax, move_towards, n_step_targets, take_action
@@ -55,6 +54,7 @@ class QLearningConfig:
     """Fields of `iql`, `vdn` and `qmix`."""
 
     evaluates_greedily: ClassVar[bool] = True
+    discrete_actions_only: ClassVar[bool] = True
     mixer: Mixing = Mixing.none
     mixer_size: int = 32  # of the mixing network's hidden layer
     hyper_layers: int = 2  # of the networks that make its weights from the state: 1 or 2
@@ -169,20 +169,19 @@ def make_qlearning(config: QLearningConfig, spec: EnvSpec, group: str, context: 
         error = chosen[: len(target)] - jax.lax.stop_gradient(target)
         counts = counts[: len(target)]
         # [L, N] or [L, N, A]: a sequence's weight counts for all of its agents' steps.
-        weights = weigh(counts, axis) * weight.reshape(1, -1, *[1] * (error.ndim - 2))
+        weights = counts * weight.reshape(1, -1, *[1] * (error.ndim - 2))
         loss = weighted_mean(jnp.square(error), weights)
         per_sequence = jnp.where(counts, jnp.abs(error), 0.0).mean(axis=(0, *range(2, error.ndim)))
         metrics = {"q_loss": loss, "q_value": weighted_mean(chosen[: len(target)], weights)}
-        return loss, metrics | {"priorities": per_sequence}
+        return loss, {"metrics": metrics, "priorities": per_sequence, "counts": counts}
 
     def update(state: QState, batch: Batch, key: Key, progress: Array) -> tuple[QState, dict[str, Array], Array]:
         steps = batch.transitions[group]
         num_sequences = steps.last.shape[1]
         weight = jnp.ones(num_sequences) if batch.weight is None else batch.weight
         carries, steps = warm_up(state, steps)
-        grads, metrics = jax.grad(q_loss, has_aux=True)(state.params, state, steps, carries, weight)
-        priorities = metrics.pop("priorities")
-        grads = mean_over_devices(grads, axis)
+        grads, about = jax.grad(q_loss, has_aux=True)(state.params, state, steps, carries, weight)
+        grads, metrics = mean_over_living((grads, about["metrics"]), about["counts"], axis)
         lr = state.coefficients["lr"] * factor(config.lr_schedule, progress)
         changes, optimiser_state = optimiser.update(grads, state.optimiser)
         params = jax.tree.map(lambda p, change: p - lr * change, state.params, changes)
@@ -201,7 +200,7 @@ def make_qlearning(config: QLearningConfig, spec: EnvSpec, group: str, context: 
             updates=updates,
         )
         metrics |= {"grad_norm": optax.tree.norm(grads), "epsilon": epsilon, "lr": lr}
-        return state, metrics, priorities
+        return state, metrics, about["priorities"]
 
     def warm_up(state: QState, steps: Transition) -> tuple[dict[str, PyTree], Transition]:
         """The carries after `burn_in` steps, of both networks, and the steps after those."""

@@ -14,6 +14,7 @@ one; `burn_in` steps bring both up to date and are not learned from.
 
 Differences from the papers:
 - Time limits bootstrap from the true final observation; dead agents' steps do not count.
+- Policy and critics step at once, each from the others as they were: the devices meet once in an update.
 - A centralised critic has an output for each agent: rewards need not be shared.
 - A critic with memory remembers the actions that it is shown: in the actor's loss, the policy's new ones.
 - In the actor's loss all agents' actions are drawn anew, and the gradient reaches every agent's.
@@ -29,13 +30,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from covey.algorithms.base import Context, descend, make_optimiser
+from covey.algorithms.base import Context, descend, make_optimiser, mean_over_living, now_and_then
 from covey.algorithms.critics import CriticOutputs, CriticSees, make_critics
 from covey.checks import above_zero, at_least, between_0_and_1
 from covey.networks.network import apply_with_successors, make_network
-from covey.ops.devices import mean_over_devices
 from covey.ops.distributions import make_distribution, masked_logits
-from covey.ops.losses import weigh, weighted_mean
+from covey.ops.losses import weighted_mean
 from covey.ops.schedules import Schedule, factor
 from covey.ops.targets import move_towards, n_step_targets, take_action
 from covey.types import (
@@ -224,49 +224,48 @@ def make_sac(config: SacConfig, spec: EnvSpec, group: str, context: Context) -> 
         key_target, key_actor = jax.random.split(key)
         carry = jax.tree.map(lambda x: x[0], steps.extras["carry"]) if actor.recurrent else ()
         target = jax.lax.stop_gradient(make_targets(state, steps, carry, key_target)[burn_in:])
-        weights = weigh(steps.alive[burn_in : burn_in + len(target)], axis)
-        if batch.weight is not None:
-            weights = weights * batch.weight[:, None]
-        lr = state.coefficients["lr"] * factor(config.lr_schedule, progress)
+        alive = steps.alive[burn_in : burn_in + len(target)]
+        weights = alive * (1.0 if batch.weight is None else batch.weight[:, None])
+        updates = state.updates + 1
+        delay = config.policy_delay
 
-        (loss, wrong), grads = jax.value_and_grad(critic_loss, has_aux=True)(
-            state.params["critic"], steps, target, weights
-        )
-        state = descend(optimiser, state, "critic", grads, lr, axis)
-        state = dataclasses.replace(
-            state, target=move_towards(state.target, state.params["critic"], config.tau), updates=state.updates + 1
-        )
-
-        def improve(state: SacState) -> tuple[SacState, Array, Array]:
-            (loss, entropy), grads = jax.value_and_grad(actor_loss, has_aux=True)(
+        def policy_gradient() -> tuple[tuple[Array, Array], PyTree]:
+            return jax.value_and_grad(actor_loss, has_aux=True)(
                 state.params["actor"], state, steps, carry, weights, key_actor
             )
-            state = descend(optimiser, state, "actor", grads, lr, axis)
-            entropy = mean_over_devices(entropy, axis)
-            if config.learn_alpha:  # d/d log α of −log α (log π + H̄), where −log π is the entropy
-                state = descend(
-                    optimiser, state, "log_alpha", entropy - entropy_target, state.coefficients["alpha_lr"], axis
-                )
-            return state, loss, entropy
 
-        if config.policy_delay == 1:
-            state, policy_loss, entropy = improve(state)
-        else:
-            state, policy_loss, entropy = jax.lax.cond(
-                state.updates % config.policy_delay == 0,
-                improve,
-                lambda state: (state, jnp.zeros(()), jnp.zeros(())),
-                state,
-            )
-        metrics = {
-            "q_loss": loss,
-            "policy_loss": policy_loss,
-            "entropy": entropy,
-            "alpha": jnp.exp(state.params["log_alpha"]),
-            "q_value": weighted_mean(target, weights),
-            "lr": lr,
-        }
-        return state, metrics, wrong
+        (q_loss, wrong), critic_grads = jax.value_and_grad(critic_loss, has_aux=True)(
+            state.params["critic"], steps, target, weights
+        )
+        (policy_loss, entropy), actor_grads = now_and_then(updates, delay, policy_gradient)
+        means = mean_over_living(
+            {
+                "critic": critic_grads,
+                "actor": actor_grads,
+                "metrics": {"q_loss": q_loss, "q_value": weighted_mean(target, weights)},
+                # Between delayed updates these are zero: scaled, their means over updates are those of the others.
+                "delayed": {"policy_loss": policy_loss * delay, "entropy": entropy * delay},
+            },
+            alive,
+            axis,
+        )
+        lr = state.coefficients["lr"] * factor(config.lr_schedule, progress)
+        state = descend(optimiser, state, "critic", means["critic"], lr)
+        state = dataclasses.replace(
+            state, target=move_towards(state.target, state.params["critic"], config.tau), updates=updates
+        )
+
+        def improve(state: SacState) -> SacState:
+            state = descend(optimiser, state, "actor", means["actor"], lr)
+            if not config.learn_alpha:
+                return state
+            # d/d log α of −log α (log π + H̄), where −log π is the entropy
+            surplus = means["delayed"]["entropy"] / delay - entropy_target
+            return descend(optimiser, state, "log_alpha", surplus, state.coefficients["alpha_lr"])
+
+        state = improve(state) if delay == 1 else jax.lax.cond(updates % delay == 0, improve, lambda same: same, state)
+        alpha = jnp.exp(state.params["log_alpha"])
+        return state, {**means["metrics"], **means["delayed"], "alpha": alpha, "lr": lr}, wrong
 
     return Algorithm(
         init=init,

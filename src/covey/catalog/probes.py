@@ -14,6 +14,7 @@ _PROBES = {
     "target": ("ContinuousTarget", "continuous actions: best 1"),
     "rows": ("Rows", "observations [N, F]: best 1"),
     "memory": ("Memory", "a cue to remember: best 1, without memory 0.5"),
+    "two_step": ("TwoStep", "two agents must agree in the second step: best 8, by a sum of values 7"),
     "groups": ("TwoGroups", "two unlike groups: best 1 and 0.5"),
 }
 for _name, (_class, _description) in _PROBES.items():

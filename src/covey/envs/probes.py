@@ -222,6 +222,36 @@ class Memory(Probe):
         return (cue, elapsed + 1), next_step({GROUP: self.zeros()}, {GROUP: reward}, terminated=final)
 
 
+class TwoStep(Probe):
+    """The two-step game of QMIX (Rashid et al., 2018, section 5): the first agent's first action leads to a second step
+    where everything earns 7, or to one where the team earns 8 if both take action 1, 1 if one does and 0 otherwise.
+
+    Best is 8. A sum of the agents' values cannot tell what the second is worth, and settles for 7.
+    """
+
+    observation_shape = (3,)  # where the game is: at the start, safe, or where agents must agree
+
+    @property
+    def spec(self) -> EnvSpec:
+        return dataclasses.replace(super().spec, state_shape=self.observation_shape)
+
+    def _see(self, place: Array) -> tuple[dict[str, Array], Array]:
+        seen = jax.nn.one_hot(place, 3)
+        return {GROUP: jnp.broadcast_to(seen, (self.agents, 3))}, seen
+
+    def reset(self, key: Key) -> tuple[PyTree, TimeStep]:
+        observation, state = self._see(jnp.zeros((), jnp.int32))
+        return jnp.zeros((), jnp.int32), first_step(observation, state=state)
+
+    def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
+        ones = jnp.sum(action[GROUP])
+        agreed = jnp.where(ones == self.agents, 8.0, (ones > 0).astype(jnp.float32))
+        reward = jnp.array([0.0, 7.0, agreed])[state]
+        place = jnp.where(state == 0, 1 + action[GROUP][0], state)
+        observation, seen = self._see(place)
+        return place, next_step(observation, {GROUP: reward}, terminated=state > 0, state=seen)
+
+
 class TwoGroups(Probe):
     """Two groups that differ in everything: `copiers` earn 1 for naming what they see; the single `guesser` sees
     nothing of use and earns 0.5 on average, whatever it does."""

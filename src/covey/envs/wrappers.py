@@ -6,7 +6,7 @@ Auto-reset and episode statistics are no wrappers: they need the whole batch of 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -97,36 +97,42 @@ class ShareReward(Wrapper):
 
 
 class AgentIds(Wrapper):
-    """Appends each agent's one-hot index within its group to the last axis of its observation.
+    """Appends each agent's one-hot index within its group to the last axis of its observation, in all `groups`.
 
     Further axes of an observation (rows of entities, pixels) each get the same id.
     """
 
+    def __init__(self, env: Env, groups: Iterable[str] | None = None):
+        super().__init__(env)
+        self.groups = tuple(env.spec.groups if groups is None else groups)
+
     @property
     def spec(self) -> EnvSpec:
         inner = self.env.spec
-        groups = {
-            name: dataclasses.replace(
-                group, observation_shape=(*group.observation_shape[:-1], group.observation_shape[-1] + group.num_agents)
-            )
-            for name, group in inner.groups.items()
-        }
+        groups = dict(inner.groups)
+        for name in self.groups:
+            *rows, size = groups[name].observation_shape
+            shape = (*rows, size + groups[name].num_agents)
+            groups[name] = dataclasses.replace(groups[name], observation_shape=shape)
         return dataclasses.replace(inner, groups=groups)
 
     def reset(self, key: Key) -> tuple[PyTree, TimeStep]:
         state, timestep = self.env.reset(key)
-        return state, map_groups(timestep, self._append)
+        return state, self._append(timestep)
 
     def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
         state, timestep = self.env.step(state, action, key)
-        return state, map_groups(timestep, self._append)
+        return state, self._append(timestep)
 
-    def _append(self, group: GroupStep) -> GroupStep:
-        return dataclasses.replace(
-            group,
-            observation=append_agent_ids(group.observation),
-            next_observation=append_agent_ids(group.next_observation),
-        )
+    def _append(self, timestep: TimeStep) -> TimeStep:
+        groups = dict(timestep.groups)
+        for name in self.groups:
+            groups[name] = dataclasses.replace(
+                groups[name],
+                observation=append_agent_ids(groups[name].observation),
+                next_observation=append_agent_ids(groups[name].next_observation),
+            )
+        return dataclasses.replace(timestep, groups=groups)
 
 
 def append_agent_ids(observation: Array) -> Array:

@@ -16,18 +16,18 @@ from jax.sharding import PartitionSpec as P
 from jax.stages import Wrapped
 
 from covey import registry
-from covey.algorithms.base import Context, Hooks, make_algorithm_from_config
+from covey.algorithms.base import Context, Hooks, make_group, make_team
 from covey.data.replay import make_replay
 from covey.envs.base import Env, make_env_from_config
 from covey.envs.batch import episode_values
 from covey.envs.wrappers import AgentIds
-from covey.errors import UsageError
-from covey.experiment.config import CollectingConfig, Config, HooksConfig, ReplayConfig
+from covey.errors import UsageError, unknown_name
+from covey.experiment.config import BY_GROUP, CollectingConfig, Config, HooksConfig, ReplayConfig
 from covey.experiment.devices import available_bytes
 from covey.loops.evaluate import play_episodes
 from covey.loops.online import DEVICE_AXIS, Learning, OnlineLoop, TrainState, make_online_loop, state_shardings
 from covey.networks.network import Model
-from covey.types import Algorithm, Array, Continuous, Key, PyTree
+from covey.types import Algorithm, Array, Continuous, EnvSpec, Key, PyTree
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,22 +90,42 @@ def uncompiled(parts: Parts) -> Programs:
 
 
 def build_env(config: Config) -> Env:
-    """The environment as the algorithm sees it."""
+    """The environment as the algorithms see it."""
     env = make_env_from_config(config.task.registered, config.task.config)
-    return AgentIds(env) if getattr(config.algorithm.config, "agent_ids", False) else env
+    groups = groups_with_ids(config, env)
+    return AgentIds(env, groups) if groups else env
+
+
+def groups_with_ids(config: Config, env: Env) -> list[str]:
+    """The groups whose agents are told who they are."""
+    return [group for group in env.spec.groups if getattr(config.algorithm.of(group).config, "agent_ids", False)]
 
 
 def build_algorithm(config: Config, env: Env, *, device_axis: str | None = None) -> Algorithm:
+    """The team's: an algorithm for each group of agents."""
+    groups, hooks = env.spec.groups, build_hooks(config.hooks)
+    for kind in BY_GROUP:
+        for name in getattr(config, kind).groups:
+            if name not in groups:
+                raise unknown_name(f"group in {kind}.groups", name, groups, see=f"task {config.task.name}")
+
+    try:
+        return make_team({group: build_group(config, env.spec, group, hooks, device_axis) for group in groups}, hooks)
+    except ValueError as error:
+        raise UsageError(f"algorithm '{config.algorithm.label}' on task '{config.task.name}': {error}") from error
+
+
+def build_group(
+    config: Config, spec: EnvSpec, group: str, hooks: Hooks = Hooks(), device_axis: str | None = None
+) -> Algorithm:
+    algorithm, model, critic = (getattr(config, kind).of(group) for kind in BY_GROUP)
     context = Context(
-        model=Model(config.model.registered, config.model.config),
-        critic_model=Model(config.critic_model.registered, config.critic_model.config),
-        hooks=build_hooks(config.hooks),
+        model=Model(model.registered, model.config),
+        critic_model=Model(critic.registered, critic.config),
+        hooks=hooks,
         device_axis=device_axis,
     )
-    try:
-        return make_algorithm_from_config(config.algorithm.registered, config.algorithm.config, env.spec, context)
-    except ValueError as error:
-        raise UsageError(f"algorithm '{config.algorithm.name}' on task '{config.task.name}': {error}") from error
+    return make_group(algorithm.registered, algorithm.config, spec, group, context)
 
 
 def build_hooks(hooks: HooksConfig) -> Hooks:
@@ -189,15 +209,18 @@ def check_update(config: Config, loop: OnlineLoop) -> None:
     try:
         jax.eval_shape(loop.run_chunk, jax.eval_shape(loop.init, jax.random.key(0)), 1)
     except ValueError as error:
-        raise UsageError(f"algorithm '{config.algorithm.name}' on task '{config.task.name}': {error}") from error
+        raise UsageError(f"algorithm '{config.algorithm.label}' on task '{config.task.name}': {error}") from error
 
 
 def is_deterministic(config: Config, env: Env) -> bool:
     """Whether evaluation is greedy: as asked for, or for Q-learning, or where all actions are continuous."""
     asked = config.experiment.evaluation_deterministic
-    if asked is None and getattr(config.algorithm.config, "evaluates_greedily", False):
-        return True
-    return all(isinstance(g.action, Continuous) for g in env.spec.groups.values()) if asked is None else asked
+    if asked is not None:
+        return asked
+    return all(
+        isinstance(spec.action, Continuous) or getattr(config.algorithm.of(group).config, "evaluates_greedily", False)
+        for group, spec in env.spec.groups.items()
+    )
 
 
 def make_evaluate(

@@ -19,6 +19,9 @@ by `base: NAME`, which may be a registered name, a shipped preset or another fil
 Files of `experiment` may set any part of the configuration. A section with a `name` also makes that choice, unless the
 command line makes another, and then the section is skipped. `critic_model=` takes the files of `model`.
 
+A group of agents may have an algorithm or models of its own: `algorithm.groups.adversary=ippo` names another, with its
+own defaults, and `algorithm.groups.adversary.lr=1e-4` changes a field; a group that names none has what the team has.
+
 Names and keys are looked up before Hydra sees them, so that errors are ours; Hydra reads the values and puts them in.
 """
 
@@ -43,6 +46,7 @@ from yaml import YAMLError
 from covey import registry
 from covey.errors import UsageError, nearest, unknown_name
 from covey.experiment.config import (
+    BY_GROUP,
     GROUPS,
     RESUMABLE,
     Config,
@@ -59,13 +63,14 @@ from covey.experiment.config import (
 SHIPPED = Path(__file__).parent / "presets"
 DEFAULTS = {"experiment": "default", "algorithm": "mappo", "task": "vmas/navigation", "model": "mlp"}
 PATHS = ("run_dir", "code_dir", "config_dir", "init_from")  # taken as they are, whatever characters they hold
+MEMBER = re.compile(rf"({'|'.join(BY_GROUP)})\.groups\.([^.]+)(?:\.(.+))?")  # kind, group of agents, field
 TOP_LEVEL = tuple(field.name for field in dataclasses.fields(Config))
 
 
 def compose(overrides: Sequence[str]) -> Config:
     """The checked configuration that `key=value` overrides describe, e.g. `["algorithm=ippo", "seed=1"]`."""
     assignments = [parse_override(text) for text in overrides]
-    chosen = {item.key: item.choice() for item in assignments if item.key in (*GROUPS, "experiment")}
+    chosen = {item.key: item.choice() for item in assignments if _is_choice(item.key)}
     values = [item for item in assignments if item.key not in chosen]
     config_dir = _last_value(values, "config_dir")
     _check_config_dir(config_dir)
@@ -76,9 +81,11 @@ def compose(overrides: Sequence[str]) -> Config:
     import_modules(_imports(presets))
     layers = _with_algorithm_presets(presets, chosen, config_dir)
     import_modules(_imports(layers))
-    scopes, tree = _assemble(layers, chosen, config_dir)
-    if "critic_model" not in chosen and tree["critic_model"]["name"] == tree["model"]["name"]:
+    follows = _choice_of("critic_model", layers, chosen) == _choice_of("model", layers, chosen)
+    if follows and "critic_model" not in chosen:
         values = _with_critic(values)
+        chosen = {f"critic_{key}": name for key, name in chosen.items() if key.startswith("model.")} | chosen
+    scopes, tree = _assemble(layers, chosen, [item.key for item in values], config_dir)
     for item in values:
         check_key(item.key, scopes)
     composed = _apply(tree, values)
@@ -86,6 +93,12 @@ def compose(overrides: Sequence[str]) -> Config:
     config = from_dict(composed)
     own_code = config.imports or any(vars(config.hooks).values())
     return config if config.code_dir or not own_code else dataclasses.replace(config, code_dir=os.getcwd())
+
+
+def _is_choice(key: str) -> bool:
+    """Whether the value of `key` is the name of something: `algorithm`, `algorithm.groups.adversary`, …"""
+    member = MEMBER.fullmatch(key)
+    return key in (*GROUPS, "experiment") or (member is not None and member[3] is None)
 
 
 def _with_critic(values: Sequence[Assignment]) -> list[Assignment]:
@@ -147,7 +160,7 @@ def parse_override(text: str) -> Assignment:
         override = OverridesParser.create().parse_override(hydra_text)
     except HydraException as error:
         raise UsageError(f"cannot read the value in '{text}'; put it in quotes: \"{key}='…'\"") from error
-    if override.is_sweep_override() and key not in (*GROUPS, "experiment"):
+    if override.is_sweep_override() and not _is_choice(key):
         right = "seeds=3 trains several" if key == "seed" else f"a list is in brackets: {key}=[a,b]"
         raise UsageError(f"'{key}' takes one value, not '{value}'; {right}")
     return Assignment(key=key, text=value.strip(), override=override, delete=delete)
@@ -185,6 +198,10 @@ def check_key(key: str, scopes: Mapping[str, Any], where: str = "") -> None:
 
     Inside a field that is a mapping, such as `experiment.logger_options`, any key goes.
     """
+    member = MEMBER.fullmatch(key)
+    if member:
+        kind, group, field = member.groups()
+        return check_key(f"{kind}.{field}", {kind: scopes[f"{kind}.groups.{group}"]}, f"{where}in group '{group}': ")
     first, *parts = key.split(".")
     if first not in TOP_LEVEL:
         known = [*TOP_LEVEL, *(f"{scope}.{name}" for scope in scopes for name in _field_names(scopes[scope]))]
@@ -252,12 +269,25 @@ class Preset:
 
     def section(self, group: str) -> tuple[str | None, dict[str, Any]]:
         """What the file says of a task, model or algorithm: the name that it is meant for, and the fields."""
-        section = self.fields.get(group) or {}
+        section = self._mapping(group, self.fields.get(group))
+        apart = ("name", "groups") if group in BY_GROUP else ("name",)
+        return section.get("name"), {key: value for key, value in section.items() if key not in apart}
+
+    def member(self, kind: str, group: str) -> tuple[str | None, dict[str, Any]]:
+        """The same for a group of agents."""
+        section = self._mapping(f"{kind}.groups.{group}", self.members(kind).get(group))
+        return section.get("name"), {key: value for key, value in section.items() if key != "name"}
+
+    def members(self, kind: str) -> dict[str, Any]:
+        """What the file says of each group of agents."""
+        return self._mapping(f"{kind}.groups", self._mapping(kind, self.fields.get(kind)).get("groups"))
+
+    def _mapping(self, key: str, section: Any) -> dict[str, Any]:
         if isinstance(section, str):
             section = {"name": section}
-        if not isinstance(section, dict):
-            raise UsageError(f"{self.where}{group} takes a mapping, not {section!r}")
-        return section.get("name"), {key: value for key, value in section.items() if key != "name"}
+        if not isinstance(section or {}, dict):
+            raise UsageError(f"{self.where}{key} takes a mapping, not {section!r}")
+        return section or {}
 
 
 def list_presets(group: str = "experiment", config_dir: str | None = None) -> dict[str, str]:
@@ -283,8 +313,14 @@ def _check_config_dir(config_dir: str | None) -> None:
         return
     if not Path(config_dir).is_dir():
         raise UsageError(f"config_dir: no folder '{config_dir}'")
-    if not any((Path(config_dir) / group).is_dir() for group in ("experiment", "algorithm", "task", "model")):
-        raise UsageError(f"config_dir: '{config_dir}' has none of the folders experiment, algorithm, task, model")
+    folders = ("experiment", "algorithm", "task", "model", "benchmark")
+    if not any((Path(config_dir) / folder).is_dir() for folder in folders):
+        raise UsageError(f"config_dir: '{config_dir}' has none of the folders {_list(folders)}")
+
+
+def benchmark_presets(name: str, config_dir: str | None) -> list[Preset]:
+    """The preset `benchmark/NAME.yaml`, after those that it derives from."""
+    return _preset_chain("benchmark", name, config_dir)
 
 
 def _preset_chain(group: str, name: str, config_dir: str | None) -> list[Preset]:
@@ -301,7 +337,7 @@ def _preset_chain(group: str, name: str, config_dir: str | None) -> list[Preset]
         base = fields.pop("base", None)
         chain.append(Preset(name=name, fields=fields, path=path))
         seen.append(path)
-        if base is None and group == "experiment":
+        if base is None and group not in GROUPS:
             break
         if not isinstance(base, str):
             raise UsageError(f"{path}: a {group} derives from another; add a line `base: NAME`")
@@ -311,7 +347,7 @@ def _preset_chain(group: str, name: str, config_dir: str | None) -> list[Preset]
 
 def _first_of_chain(group: str, name: str, config_dir: str | None, derived: Sequence[Preset]) -> list[Preset]:
     known = set(list_presets(group, config_dir))
-    if group != "experiment":
+    if group in GROUPS:
         known |= {entry.name for entry in GROUPS[group]}
         if name in GROUPS[group]:
             return [Preset(name=name, fields={})]
@@ -348,14 +384,25 @@ def _with_algorithm_presets(
 ) -> list[Preset]:
     """Each preset, followed by its file for the algorithm (and before that, for the one that it derives from)."""
     layers = []
-    algorithms = _preset_chain("algorithm", _choice_of("algorithm", presets, chosen), config_dir)
+    team = _preset_chain("algorithm", _choice_of("algorithm", presets, chosen), config_dir)
+    in_files = [preset.member("algorithm", group)[0] for preset in presets for group in preset.members("algorithm")]
+    named = [name for key, name in chosen.items() if key.startswith("algorithm.groups.")]
+    members = [m for name in (*in_files, *named) if name for m in _preset_chain("algorithm", name, config_dir)]
     for preset in presets:
         layers.append(preset)
-        for algorithm in algorithms:
-            name = f"{preset.name}_{algorithm.name}"
-            if _find("experiment", name, config_dir, ()):
-                layers += [_meant_for(algorithm.name, layer) for layer in _preset_chain("experiment", name, config_dir)]
+        for algorithm in team:
+            layers += _files_for(algorithm.name, preset, config_dir)
+        for algorithm in members:  # what the files say of the whole experiment is the team's to say
+            files = _files_for(algorithm.name, preset, config_dir)
+            layers += [dataclasses.replace(file, fields={"algorithm": file.fields["algorithm"]}) for file in files]
     return layers
+
+
+def _files_for(algorithm: str, preset: Preset, config_dir: str | None) -> list[Preset]:
+    name = f"{preset.name}_{algorithm}"
+    if not _find("experiment", name, config_dir, ()):
+        return []
+    return [_meant_for(algorithm, layer) for layer in _preset_chain("experiment", name, config_dir)]
 
 
 def _meant_for(algorithm: str, preset: Preset) -> Preset:
@@ -379,15 +426,20 @@ def _choice_of(group: str, presets: Sequence[Preset], chosen: Mapping[str, str])
 
 
 def _assemble(
-    layers: Sequence[Preset], chosen: Mapping[str, str], config_dir: str | None
+    layers: Sequence[Preset], chosen: Mapping[str, str], keys: Sequence[str], config_dir: str | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The dataclass under each top-level key, and the whole configuration as a tree, before the command line."""
+    """The dataclass under each top-level key, and the whole configuration as a tree, before the command line.
+
+    `keys` are those that the command line sets.
+    """
     scopes: dict[str, Any] = {"hooks": HooksConfig()}
     tree: dict[str, Any] = {field.name: plain(field.default) for field in dataclasses.fields(Config)}
     for group in GROUPS:
         chain = _preset_chain(group, _choice_of(group, layers, chosen), config_dir)
         scopes[group] = choice_defaults(group, chain[0].name)
         tree[group] = _choice_tree(group, chain, layers, scopes)
+        for member in _members(group, layers, [*chosen, *keys]):
+            _add_member(group, member, layers, chosen, config_dir, scopes, tree)
     scopes["experiment"] = loop_defaults(_registered_name(tree["algorithm"]))
     tree["experiment"] = plain(scopes["experiment"])
     for layer in layers:
@@ -395,6 +447,42 @@ def _assemble(
         _check_fields(rest, scopes, layer.where)
         tree = _merged(tree, rest)
     return scopes, tree
+
+
+def _members(kind: str, layers: Sequence[Preset], keys: Iterable[str]) -> list[str]:
+    """The groups of agents that have an algorithm, a model or a field of their own."""
+    if kind not in BY_GROUP:
+        return []
+    in_files = [group for layer in layers for group in layer.members(kind)]
+    set_here = [found[2] for found in map(MEMBER.fullmatch, keys) if found and found[1] == kind]
+    return list(dict.fromkeys([*in_files, *set_here]))
+
+
+def _add_member(
+    kind: str,
+    group: str,
+    layers: Sequence[Preset],
+    chosen: Mapping[str, str],
+    config_dir: str | None,
+    scopes: dict[str, Any],
+    tree: dict[str, Any],
+) -> None:
+    """Puts in what a group of agents has of its own: a named choice and all its fields, or only the fields set for it,
+    the rest being the team's (`from_dict` fills them in)."""
+    in_files = [name for layer in layers for name, _ in [layer.member(kind, group)] if name]
+    name = chosen.get(f"{kind}.groups.{group}") or (in_files[-1] if in_files else None)
+    scope, own = scopes[kind], {}
+    if name:
+        chain = _preset_chain(kind, name, config_dir)
+        scope = choice_defaults(kind, chain[0].name)
+        own = _choice_tree(kind, chain, layers, {kind: scope})
+    for layer in layers:
+        meant_for, section = layer.member(kind, group)
+        if meant_for in (None, name):
+            _check_fields({kind: section}, {kind: scope}, layer.where)
+            own = _merged(own, section)
+    scopes[f"{kind}.groups.{group}"] = scope
+    tree[kind] = _merged(tree[kind], {"groups": {group: own}})
 
 
 def _registered_name(choice: Mapping[str, Any]) -> str:

@@ -30,6 +30,7 @@ GROUPS = {
     "model": registry.models,
     "critic_model": registry.models,
 }
+BY_GROUP = ("algorithm", "model", "critic_model")  # what may differ between a task's groups of agents
 LOGGERS = ("console", "json", "mlflow", "tensorboard", "wandb")
 RESUMABLE = (  # what may change when a run goes on: everything else would make it another run
     "frames",
@@ -48,16 +49,29 @@ RESUMABLE = (  # what may change when a run goes on: everything else would make 
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """A task, model or algorithm: its name, its fields, and the registered name where the name is a user's preset."""
+    """A task, model or algorithm: its name, its fields, and the registered name where the name is a user's preset.
+
+    A model or algorithm may be another, or have other fields, in some of the task's groups of agents.
+    """
 
     name: str
     config: Any
     base: str | None = None
+    groups: Mapping[str, Choice] = dataclasses.field(default_factory=dict)
 
     @property
     def registered(self) -> str:
         """The name to look up in the registry."""
         return self.base or self.name
+
+    @property
+    def label(self) -> str:
+        """The names of all, for people: `mappo`, or `mappo+ippo` where a group has another."""
+        return "+".join(dict.fromkeys([self.name, *(choice.name for choice in self.groups.values())]))
+
+    def of(self, group: str) -> Choice:
+        """What a group of agents has."""
+        return self.groups.get(group, self)
 
 
 class Platform(enum.Enum):
@@ -181,12 +195,15 @@ class Config:
 
 def to_dict(config: Config) -> dict[str, Any]:
     """`config` as lists, dictionaries and scalars, complete: `from_dict` needs nothing else to rebuild it."""
-    values = {field.name: plain(getattr(config, field.name)) for field in dataclasses.fields(config)}
-    for group in GROUPS:
-        choice = getattr(config, group)
-        base = {"base": choice.base} if choice.base else {}
-        values[group] = {"name": choice.name, **base, **plain(choice.config)}
-    return values
+    names = [field.name for field in dataclasses.fields(config)]
+    values = {name: None if name in GROUPS else plain(getattr(config, name)) for name in names}
+    return values | {kind: _choice_to_dict(getattr(config, kind)) for kind in GROUPS}
+
+
+def _choice_to_dict(choice: Choice) -> dict[str, Any]:
+    base = {"base": choice.base} if choice.base else {}
+    groups = {group: _choice_to_dict(own) for group, own in choice.groups.items()}
+    return {"name": choice.name, **base, **plain(choice.config), **({"groups": groups} if groups else {})}
 
 
 def plain(value: Any) -> Any:
@@ -225,21 +242,25 @@ def from_dict(values: Mapping[str, Any]) -> Config:
     return config
 
 
-def _choice(group: str, values: Any) -> Choice:
+def _choice(kind: str, values: Any) -> Choice:
     if not isinstance(values, Mapping) or "name" not in values:
-        raise UsageError(f"the configuration names no {group}; `covey list` shows all")
+        raise UsageError(f"the configuration names no {kind}; `covey list` shows all")
     fields = dict(values)
+    groups = fields.pop("groups", {}) if kind in BY_GROUP else {}
+    if not isinstance(groups, Mapping) or not all(isinstance(own, Mapping) for own in groups.values()):
+        raise UsageError(f"{kind}.groups takes a mapping from groups to their own {kind}, not {groups!r}")
+    members = {group: _choice(kind, own if "name" in own else {**fields, **own}) for group, own in groups.items()}
     name, base = fields.pop("name"), fields.pop("base", None)
-    config = registry.build_config(choice_defaults(group, base or name), fields, group)
-    return Choice(name, config, base if base != name else None)
+    config = registry.build_config(choice_defaults(kind, base or name), fields, kind)
+    return Choice(name, config, base if base != name else None, members)
 
 
-def choice_defaults(group: str, name: str) -> Any:
+def choice_defaults(kind: str, name: str) -> Any:
     """The dataclass of a registered name, with that name's defaults."""
-    defaults = GROUPS[group][name].defaults()
-    reserved = {"name", "base"} & {field.name for field in dataclasses.fields(defaults)}
+    defaults = GROUPS[kind][name].defaults()
+    reserved = {"name", "base", "groups"} & {field.name for field in dataclasses.fields(defaults)}
     if reserved:
-        raise UsageError(f"{group} '{name}': '{reserved.pop()}' cannot be a field, covey writes the choice there")
+        raise UsageError(f"{kind} '{name}': '{reserved.pop()}' cannot be a field, covey writes the choice there")
     return defaults
 
 
@@ -302,13 +323,28 @@ def check(config: Config) -> None:
     """Raises UsageError for values that are fine one by one and impossible together."""
     _check_seeds(config)
     _check_numbers(to_dict(config))
-    _check_sequences(config)
-    own_check = getattr(config.algorithm.config, "check", None)
-    if own_check is not None:
-        try:
-            own_check(config.experiment)
-        except ValueError as error:
-            raise UsageError(f"algorithm: {error}") from error
+    _check_loops(config.algorithm)
+    for algorithm in (config.algorithm, *config.algorithm.groups.values()):
+        _check_sequences(algorithm.config, config.experiment)
+        own_check = getattr(algorithm.config, "check", None)
+        if own_check is not None:
+            try:
+                own_check(config.experiment)
+            except ValueError as error:
+                raise UsageError(f"algorithm: {error}") from error
+
+
+def _check_loops(team: Choice) -> None:
+    """Groups learn side by side in one loop, so they must be of one kind."""
+    kinds = {"online": "from what was just collected", "replay": "from replay"}
+    loop = registry.algorithms[team.registered].loop
+    for group, own in team.groups.items():
+        other = registry.algorithms[own.registered].loop
+        if other != loop:
+            raise UsageError(
+                f"algorithm.groups.{group}={own.name} learns {kinds.get(other, other)}, {team.name} "
+                f"{kinds.get(loop, loop)}: the groups of a team learn alike"
+            )
 
 
 def _check_seeds(config: Config) -> None:
@@ -331,11 +367,11 @@ def _check_numbers(values: Mapping[str, Any], where: str = "") -> None:
             raise UsageError(f"{where}{name} takes a number, not nan")
 
 
-def _check_sequences(config: Config) -> None:
-    sequence_length = getattr(config.algorithm.config, "sequence_length", None)
-    if sequence_length is None or not isinstance(config.experiment, OnlineConfig):
+def _check_sequences(algorithm: Any, experiment: ExperimentConfig) -> None:
+    sequence_length = getattr(algorithm, "sequence_length", None)
+    if sequence_length is None or not isinstance(experiment, OnlineConfig):
         return
-    rollout_length = config.experiment.rollout_length
+    rollout_length = experiment.rollout_length
     if sequence_length < 1:
         raise UsageError(f"algorithm.sequence_length must be at least 1, not {sequence_length}")
     if rollout_length % sequence_length:

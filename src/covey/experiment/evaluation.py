@@ -110,7 +110,7 @@ def make_report(
     return {
         "run": str(directory),
         "task": policy.config.task.name,
-        "algorithm": policy.config.algorithm.name,
+        "algorithm": policy.config.algorithm.label,
         **about,
         "returns": policy.env.spec.returns,
         "mean_return": mean,
@@ -165,10 +165,13 @@ def episode_states(players: Players, deterministic: bool, seed: int) -> list[PyT
     env, algorithm = players.env, players.algorithm
 
     @jax.jit
-    def step(state: PyTree, timestep: PyTree, carry: PyTree, key: Any) -> tuple[PyTree, PyTree, PyTree]:
+    def step(
+        learner: PyTree, state: PyTree, timestep: PyTree, carry: PyTree, key: Any
+    ) -> tuple[PyTree, PyTree, PyTree]:
+        # The learner is an argument and no constant, so that other parameters find this compiled.
         key_act, key_env = jax.random.split(key)
         batched = jax.tree.map(lambda x: x[None], timestep)
-        actions, _, carry = algorithm.act(players.learner, batched, carry, key_act, not deterministic)
+        actions, _, carry = algorithm.act(learner, batched, carry, key_act, not deterministic)
         state, timestep = env.step(state, jax.tree.map(lambda a: a[0], actions), key_env)
         return state, timestep, carry
 
@@ -176,7 +179,8 @@ def episode_states(players: Players, deterministic: bool, seed: int) -> list[PyT
     state, timestep = jax.jit(env.reset)(key_reset)
     carry, states = algorithm.initial_carry(1), [state]
     for number in range(env.spec.time_limit):
-        state, timestep, carry = step(state, timestep, carry, jax.random.fold_in(key_play, number))
+        key = jax.random.fold_in(key_play, number)
+        state, timestep, carry = step(players.learner, state, timestep, carry, key)
         states.append(state)
         if bool(timestep.last):
             break

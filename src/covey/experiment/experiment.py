@@ -129,7 +129,7 @@ def seed_members(config: Config, base: Path) -> list[tuple[Config, Path]]:
 def default_run_dir(config: Config) -> str:
     seed = f"seed{config.seed}" if config.seeds is None else f"{len(config.seeds)}seeds"
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    return f"runs/{config.task.name.replace('/', '-')}-{config.algorithm.name}-{seed}-{stamp}"
+    return f"runs/{config.task.name.replace('/', '-')}-{config.algorithm.label}-{seed}-{stamp}"
 
 
 def get_programs(config: Config, parts: Parts, devices: list[Any]) -> Programs:
@@ -152,7 +152,7 @@ def run_one(
     show = "console" in experiment.loggers
     with Console(frames, show=show) as console, _uncompiled(config):
         if show:
-            console.line(f"{config.algorithm.name} on {config.task.name}, seed {config.seed}: {run.path}")
+            console.line(f"{config.algorithm.label} on {config.task.name}, seed {config.seed}: {run.path}")
             if isinstance(config.experiment, ReplayConfig):
                 size, megabytes = config.experiment.buffer.size, parts.buffer_bytes / 1e6
                 console.line(f"replay: {size:,} transitions, {megabytes:,.0f} MB")

@@ -22,6 +22,7 @@ from covey.algorithms.base import make_team
 from covey.algorithms.random import make_random_group
 from covey.envs.base import Env
 from covey.errors import UsageError, unknown_name
+from covey.experiment.build import build_group
 from covey.experiment.policy import Policy, load
 from covey.types import Algorithm, Array, GroupSpec, Key, PyTree, TimeStep
 
@@ -43,7 +44,7 @@ def face(policy: Policy, env: Env, opponents: Mapping[str, str]) -> tuple[Algori
     for name, source in opponents.items():
         parts[name], learner[name] = _make_opponent(env, name, source)
     for name, trained_as in own.items():
-        parts[name], learner[name] = _member(policy, name, trained_as, groups[name])
+        parts[name], learner[name] = _member(policy, env, name, trained_as)
     return make_team({name: parts[name] for name in groups}), {name: learner[name] for name in groups}
 
 
@@ -54,7 +55,7 @@ def _make_opponent(env: Env, group: str, source: str) -> tuple[Algorithm, PyTree
         return _make_reference(env, group), ()
     if not Path(source).is_dir():
         raise UsageError(f"opponents.{group}={source}: give {RANDOM}, {REFERENCE} or a run directory")
-    return _member(load(source), group, group, env.spec.groups[group])
+    return _member(load(source), env, group, group)
 
 
 def _make_reference(env: Any, group: str) -> Algorithm:
@@ -73,20 +74,45 @@ def _make_reference(env: Any, group: str) -> Algorithm:
     return Algorithm(init=lambda key: (), initial_carry=lambda num_envs: (), act=act, update=_never)
 
 
-def _member(policy: Policy, group: str, trained_as: str, spec: GroupSpec) -> tuple[Algorithm, PyTree]:
-    """One group of a trained team, in a task where it is called `group`."""
+def _member(policy: Policy, env: Env, group: str, trained_as: str) -> tuple[Algorithm, PyTree]:
+    """One group of a trained team, in a task where it is called `group` and may have more agents or fewer."""
     if trained_as not in policy.learner:
         raise unknown_name("group", trained_as, list(policy.learner), see="the run's task")
-    if policy.env.spec.groups[trained_as] != spec:
-        raise UsageError(f"group '{group}' does not see and act as it did in the run's own task")
-    part = policy.algorithm.groups[trained_as]
+    learner = policy.learner[trained_as]
+    if policy.env.spec.groups[trained_as] == env.spec.groups[group]:
+        part = policy.algorithm.groups[trained_as]
+    else:
+        part = build_group(
+            policy.config, dataclasses.replace(env.spec, groups={trained_as: env.spec.groups[group]}), trained_as
+        )
 
     def act(state: PyTree, timestep: TimeStep, carry: PyTree, key: Key, explore: bool) -> tuple[Array, dict, PyTree]:
         seen = dataclasses.replace(timestep, groups={trained_as: timestep.groups[group]})
         return part.act(state, seen, carry, key, explore)
 
     member = Algorithm(init=part.init, initial_carry=part.initial_carry, act=act, update=_never)
-    return member, policy.learner[trained_as]
+    _check_fit(member, learner, env, group, policy.env.spec.groups[trained_as])
+    return member, learner
+
+
+def _check_fit(member: Algorithm, learner: PyTree, env: Env, group: str, trained: GroupSpec) -> None:
+    """Raises unless the networks that act have parameters for what there is to see and to do."""
+    spec = env.spec.groups[group]
+    if spec.action != trained.action:
+        raise UsageError(f"group '{group}' acts by {spec.action}, and in the run's own task by {trained.action}")
+
+    def act(learner: PyTree, key: Key) -> Array:
+        _, timestep = jax.vmap(env.reset)(key[None])
+        return member.act(learner, timestep, member.initial_carry(1), key, True)[0]
+
+    try:
+        jax.eval_shape(act, learner, jax.random.key(0))
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"the networks of group '{group}' were trained for {trained.num_agents} agents that observe "
+            f"{list(trained.observation_shape)}, and do not fit {spec.num_agents} that observe "
+            f"{list(spec.observation_shape)} (algorithm.agent_ids=false makes observations of one size)"
+        ) from error
 
 
 def _never(*_: Any) -> Any:

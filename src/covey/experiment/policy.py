@@ -14,7 +14,7 @@ import numpy as np
 from covey.envs.base import Env, first_step
 from covey.envs.wrappers import append_agent_ids
 from covey.errors import CoveyError
-from covey.experiment.build import build_algorithm, build_env
+from covey.experiment.build import build_algorithm, build_env, groups_with_ids
 from covey.experiment.checkpoint import Checkpoints
 from covey.experiment.config import Config, from_dict
 from covey.experiment.devices import use_compilation_cache
@@ -103,8 +103,8 @@ class Policy:
         return next(iter(self._groups))
 
     def _timestep(self, observations: dict[str, Array], masks: dict[str, Array] | None) -> TimeStep:
-        if getattr(self.config.algorithm.config, "agent_ids", False):
-            observations = {group: jax.vmap(append_agent_ids)(array) for group, array in observations.items()}
+        for group in groups_with_ids(self.config, self.env):
+            observations = observations | {group: jax.vmap(append_agent_ids)(observations[group])}
         timestep = jax.vmap(lambda o, m: first_step(o, action_masks=m))(observations, masks)
         if self.env.spec.state_shape is None:
             return timestep

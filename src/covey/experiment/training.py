@@ -87,7 +87,7 @@ class Training:
         self._initial_learner = initial_learner
         self._checkpoints = Checkpoints(run.checkpoints, keep=experiment.checkpoint_keep, warn=console.warn)
         self._loggers = LoggerTeam(experiment.loggers, experiment.logger_options, warn=console.warn)
-        self._results = marl_eval.make_results(config.task.name, config.algorithm.name, config.seed)
+        self._results = marl_eval.make_results(config.task.name, config.algorithm.label, config.seed)
         self._key_evaluate = jax.random.key(jnp.uint32(config.seed) ^ jnp.uint32(0x9E3779B9))
         self._chunk_size = 1
         self._latest_return: float | None = None
@@ -341,7 +341,7 @@ class Training:
         steps = list(marl_eval.steps(self._results).values())
         seconds = {"compiling": self.progress.seconds_compiling, **self._split_training_time()}
         return Summary(
-            title=f"{self.config.algorithm.name} on {self.config.task.name}, seed {self.config.seed}",
+            title=f"{self.config.algorithm.label} on {self.config.task.name}, seed {self.config.seed}",
             returns_before=steps[0][names.MEAN_RETURN],
             returns_after=steps[-1][names.MEAN_RETURN],
             returns_absolute=None if absolute is None else absolute[names.MEAN_RETURN].tolist(),

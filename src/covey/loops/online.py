@@ -202,26 +202,29 @@ def make_online_loop(
 def learn_from_replay(
     algorithm: Algorithm, learning: Learning, learner: PyTree, buffer: PyTree, key: Key, progress: Array, ready: Array
 ) -> tuple[PyTree, PyTree, dict[str, Array]]:
-    """`num_updates` samples and updates; until `ready`, none, and metrics are zero."""
+    """`num_updates` samples and updates; until `ready`, none, and metrics are zero.
+
+    None is a loop of no rounds and no branch: a branch would copy the buffer, which may be most of the memory.
+    """
     replay = learning.replay
 
-    def update(state: tuple[PyTree, PyTree], key: Key) -> tuple[tuple[PyTree, PyTree], dict[str, Array]]:
-        learner, buffer = state
+    def update(learner: PyTree, buffer: PyTree, key: Key) -> tuple[PyTree, PyTree, dict[str, Array]]:
         key_sample, key_update = jax.random.split(key)
         sample = replay.sample(buffer, key_sample)
         learner, metrics, by_group = algorithm.update(learner, sample.batch, key_update, progress)
         priorities = sum(by_group.values()) / len(by_group)
-        return (learner, replay.set_priorities(buffer, sample, priorities)), metrics
+        return learner, replay.set_priorities(buffer, sample, priorities), metrics
 
-    def learn() -> tuple[PyTree, PyTree, dict[str, Array]]:
-        (new, changed), metrics = jax.lax.scan(update, (learner, buffer), jax.random.split(key, learning.num_updates))
-        return new, changed, jax.tree.map(lambda x: x.mean(axis=0), metrics)
+    def body(i: Array, state: tuple[PyTree, PyTree, dict[str, Array]]) -> tuple[PyTree, PyTree, dict[str, Array]]:
+        learner, buffer, sums = state
+        learner, buffer, metrics = update(learner, buffer, jax.random.fold_in(key, i))
+        return learner, buffer, jax.tree.map(jnp.add, sums, metrics)
 
-    def wait() -> tuple[PyTree, PyTree, dict[str, Array]]:
-        shapes = jax.eval_shape(learn)[2]
-        return learner, buffer, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-
-    return jax.lax.cond(ready, learn, wait)
+    shapes = jax.eval_shape(update, learner, buffer, key)[2]
+    sums = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    rounds = jnp.where(ready, learning.num_updates, 0)
+    learner, buffer, sums = jax.lax.fori_loop(0, rounds, body, (learner, buffer, sums))
+    return learner, buffer, jax.tree.map(lambda x: x / learning.num_updates, sums)
 
 
 def at_random_while(condition: Array, algorithm: Algorithm, spec: EnvSpec) -> Algorithm:

@@ -7,27 +7,53 @@ stay as they are.
 
 from __future__ import annotations
 
-import jax
-from jax.flatten_util import ravel_pytree
+import itertools
+from collections.abc import Callable
 
-from covey.types import PyTree
+import jax
+import jax.numpy as jnp
+
+from covey.types import Array, PyTree
 
 
 def sum_over_devices(tree: PyTree, axis_name: str | None) -> PyTree:
     if axis_name is None:
         return tree
-    vector, unravel = ravel_pytree(tree)
-    return unravel(jax.lax.psum(vector, axis_name))
+    vector, unpack = pack(tree)
+    return unpack(jax.lax.psum(vector, axis_name))
 
 
 def mean_over_devices(tree: PyTree, axis_name: str | None) -> PyTree:
     if axis_name is None:
         return tree
-    vector, unravel = ravel_pytree(tree)
-    return unravel(jax.lax.pmean(vector, axis_name))
+    vector, unpack = pack(tree)
+    return unpack(jax.lax.pmean(vector, axis_name))
 
 
 def gather_over_devices(tree: PyTree, axis_name: str) -> PyTree:
     """The trees of all devices, on each of them, along a new leading axis."""
-    vector, unravel = ravel_pytree(tree)
-    return jax.vmap(unravel)(jax.lax.all_gather(vector, axis_name))
+    vector, unpack = pack(tree)
+    return jax.vmap(unpack)(jax.lax.all_gather(vector, axis_name))
+
+
+def pack(tree: PyTree) -> tuple[Array, Callable[[Array], PyTree]]:
+    """A tree's leaves in one vector, and the way back.
+
+    Each is copied to its place, the largest first. Joining them (`jnp.concatenate`, `ravel_pytree`) makes XLA compute
+    what gave the leaves once for every element of the vector on a CPU, and so does a small leaf that is put into zeros:
+    half of the time of a small network's update.
+    """
+    leaves, structure = jax.tree.flatten(tree)
+    starts = list(itertools.accumulate((leaf.size for leaf in leaves), initial=0))
+    vector = jnp.zeros(starts[-1], jnp.result_type(jnp.float32, *leaves))
+    for start, leaf in sorted(zip(starts, leaves, strict=False), key=lambda item: -item[1].size):
+        vector = jax.lax.dynamic_update_slice(vector, leaf.reshape(-1).astype(vector.dtype), (start,))
+
+    def unpack(vector: Array) -> PyTree:
+        parts = [
+            jax.lax.dynamic_slice(vector, (start,), (leaf.size,)).reshape(leaf.shape).astype(leaf.dtype)
+            for start, leaf in zip(starts, leaves, strict=False)
+        ]
+        return jax.tree.unflatten(structure, parts)
+
+    return vector, unpack
