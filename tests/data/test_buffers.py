@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from covey.data.buffer import BufferConfig
-from covey.data.replay import importance, make_replay, pack, rows_length, unpack
+from covey.data.buffer import BufferConfig, Place
+from covey.data.replay import HOST_PART, importance, make_replay, pack, rows_length, unpack
 from covey.types import Transition
 
 ENVS, AGENTS, LENGTH = 3, 2, 5
@@ -53,9 +53,13 @@ def filled(config: BufferConfig, additions: list[int], sequence_length: int = 2)
     return replay, state, first
 
 
+PLACES = pytest.mark.parametrize("place", Place)
+
+
+@PLACES
 @pytest.mark.parametrize("additions", [[3], [2, 2, 2], [4, 3, 4, 1]], ids=["half full", "wraps once", "wraps twice"])
-def test_samples_are_what_a_ring_buffer_holds(additions):
-    config = BufferConfig(size=ENVS * LENGTH, batch_size=512)
+def test_samples_are_what_a_ring_buffer_holds(additions, place):
+    config = BufferConfig(size=ENVS * LENGTH, batch_size=512, place=place)
     replay, state, total = filled(config, additions)
     held = range(max(0, total - LENGTH), total)
     pairs = {(step, step + 1) for step in held if step + 1 in held}
@@ -67,8 +71,9 @@ def test_samples_are_what_a_ring_buffer_holds(additions):
     assert set(env[0].tolist()) == {0.0, 1.0, 2.0}
 
 
-def test_successors_and_groups_stay_together():
-    config = BufferConfig(size=ENVS * LENGTH, batch_size=64)
+@PLACES
+def test_successors_and_groups_stay_together(place):
+    config = BufferConfig(size=ENVS * LENGTH, batch_size=64, place=place)
     replay, state, _ = filled(config, [4, 4])
     batch = replay.sample(state, jax.random.key(1)).batch.transitions
     one, two = batch["one"], batch["two"]
@@ -115,7 +120,7 @@ def test_memory_counts_what_is_stored_once():
     _, state, _ = filled(BufferConfig(size=999, batch_size=4), [1])
     own = AGENTS * (2 * 4 + 1 + 4 + 4 + 1 + 2 * 4)  # observation, alive, action, reward, terminated, successor
     shared = 2 * 4 + 2 * 4 + 3  # state, its successor, three flags
-    assert sum(leaf.nbytes for leaf in jax.tree.leaves(state.experience)) == 999 * (2 * own + shared)
+    assert sum(leaf.nbytes for leaf in jax.tree.leaves(state["buffer"].experience)) == 999 * (2 * own + shared)
 
 
 def test_packing_loses_nothing():
@@ -135,3 +140,17 @@ def test_a_buffer_smaller_than_a_sequence_is_refused():
 def test_impossible_fields_are_refused(fields):
     with pytest.raises(ValueError):
         BufferConfig(**fields)
+
+
+@pytest.mark.parametrize(("prioritised", "devices"), [(False, 1), pytest.param(True, 2, marks=pytest.mark.slow)])
+def test_where_the_buffer_is_changes_nothing(fresh, same_bits, prioritised, devices):
+    """Training from the host's memory is training from the device's, to the bit, on several devices too."""
+    options = {"algorithm": "iql", "iterations": 4, "num_devices": devices}
+    learners = []
+    for place in Place:
+        fields = (f"buffer.place={place.name}", f"buffer.prioritised={str(prioritised).lower()}")
+        team = fresh("probe/copy", *fields, **options)
+        learners.append(team.learner)
+        kinds = {leaf.sharding.memory_kind for leaf in jax.tree.leaves(team.state.buffer.get(HOST_PART, {}))}
+        assert kinds == ({"pinned_host"} if place is Place.host else set())
+    same_bits(*learners)

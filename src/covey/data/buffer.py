@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 
 from covey.checks import at_least, between_0_and_1
+
+
+class Place(enum.Enum):
+    """Where a buffer's contents are. On a CPU both are the same memory."""
+
+    device = "beside the networks"
+    host = "in the host's memory, for buffers that an accelerator cannot hold"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -13,6 +21,7 @@ class BufferConfig:
 
     size: int = 100_000  # frames
     batch_size: int = 128  # sequences in a sample
+    place: Place = Place.device
     in_checkpoints: bool = True  # without it checkpoints are small, and a resumed run fills its buffer anew
     prioritised: bool = False
     priority_exponent: float = 0.6

@@ -6,6 +6,9 @@ next: `reset` marks where, and what learns from it must look. The true successor
 the last step of an episode that was cut has its own, and not the first observation of the next episode.
 
 What belongs to an environment as a whole (global state, `last`, `reset`, …) is stored once, not once per group.
+
+With `place=host` the steps are in the host's memory, and Flashbax keeps only where each one is: what it samples are
+places, and the host gathers what is there.
 """
 
 from __future__ import annotations
@@ -18,11 +21,13 @@ from typing import Any
 import flashbax
 import jax
 import jax.numpy as jnp
+from jax.experimental.compute_on import compute_on
 
-from covey.data.buffer import BufferConfig
+from covey.data.buffer import BufferConfig, Place
 from covey.types import Array, Batch, Key, PyTree, Transition, pytree
 
 SHARED = ("state", "next_state", "reset", "truncated", "last")  # of the environment, the same for all groups
+HOST_PART = "steps"  # of a state whose steps are in the host's memory
 LEAST_PRIORITY = 1e-6  # what was learned perfectly must still come up now and then
 Transitions = dict[str, Transition]
 
@@ -43,6 +48,7 @@ class Replay:
     can_sample: Callable[[PyTree], Array]
     sample: Callable[[PyTree, Key], Sample]
     set_priorities: Callable[[PyTree, Sample, Array], PyTree]
+    in_host: bool = False  # the state's `HOST_PART` is in the host's memory
 
 
 @pytree
@@ -69,27 +75,109 @@ def make_replay(config: BufferConfig, *, num_envs: int, sequence_length: int, nu
         buffer = flashbax.make_prioritised_trajectory_buffer(**arguments, priority_exponent=config.priority_exponent)
     else:
         buffer = flashbax.make_trajectory_buffer(**arguments)
+    in_host = config.place is Place.host
+    store = _in_host_memory(buffer, num_envs, length) if in_host else _beside_the_networks(buffer)
 
     def init(transitions: Transitions) -> PyTree:
-        return buffer.init(jax.tree.map(lambda x: x[0], pack(transitions)))
+        return store.init(pack(transitions))
 
     def add(state: PyTree, transitions: Transitions) -> PyTree:
-        return buffer.add(state, jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), pack(transitions)))
+        return store.add(state, jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), pack(transitions)))
 
     def sample(state: PyTree, key: Key) -> Sample:
-        sampled = buffer.sample(state, key)
-        transitions = unpack(jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), sampled.experience))
+        sampled, steps = store.sample(state, key)
+        transitions = unpack(jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps))
         if not config.prioritised:
             return Sample(batch=Batch(transitions=transitions), indices=None)
         weight = importance(sampled.probabilities, config.importance_exponent)
         return Sample(batch=Batch(transitions=transitions, weight=weight), indices=sampled.indices)
 
+    def can_sample(state: PyTree) -> Array:
+        return buffer.can_sample(state["buffer"])
+
     def set_priorities(state: PyTree, sample: Sample, priorities: Array) -> PyTree:
         if not config.prioritised:
             return state
-        return buffer.set_priorities(state, sample.indices, priorities + LEAST_PRIORITY)
+        changed = buffer.set_priorities(state["buffer"], sample.indices, priorities + LEAST_PRIORITY)
+        return state | {"buffer": changed}
 
-    return Replay(init=init, add=add, can_sample=buffer.can_sample, sample=sample, set_priorities=set_priorities)
+    return Replay(
+        init=init, add=add, can_sample=can_sample, sample=sample, set_priorities=set_priorities, in_host=in_host
+    )
+
+
+# --------------------------------------------------------------------------------------------------- where steps are
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Store:
+    """Keeps steps, dicts of arrays `[B, T, …]`; a state's `buffer` is Flashbax's.
+
+    init(steps [B]) -> state
+    add(state, steps) -> state
+    sample(state, key) -> (Flashbax's sample, steps [N, L, …])
+    """
+
+    init: Callable[[PyTree], PyTree]
+    add: Callable[[PyTree, PyTree], PyTree]
+    sample: Callable[[PyTree, Key], tuple[Any, PyTree]]
+
+
+def _beside_the_networks(buffer: Any) -> Store:
+    def sample(state: PyTree, key: Key) -> tuple[Any, PyTree]:
+        sampled = buffer.sample(state["buffer"], key)
+        return sampled, sampled.experience
+
+    return Store(
+        init=lambda steps: {"buffer": buffer.init(jax.tree.map(lambda x: x[0], steps))},
+        add=lambda state, steps: {"buffer": buffer.add(state["buffer"], steps)},
+        sample=sample,
+    )
+
+
+def _in_host_memory(buffer: Any, num_rows: int, length: int) -> Store:
+    """Flashbax holds each step's row and time, `HOST_PART` of the state the steps themselves."""
+
+    def init(steps: PyTree) -> PyTree:
+        held = jax.tree.map(lambda x: jnp.zeros((num_rows, length, *x.shape[1:]), x.dtype), steps)
+        return {"buffer": buffer.init(jnp.zeros(2, jnp.int32)), HOST_PART: jax.device_put(held, jax.memory.Space.Host)}
+
+    def add(state: PyTree, steps: PyTree) -> PyTree:
+        num_steps = jax.tree.leaves(steps)[0].shape[1]
+        times = (state["buffer"].current_index + jnp.arange(num_steps)) % length
+        places = jnp.stack(jnp.meshgrid(jnp.arange(num_rows), times, indexing="ij"), axis=-1).astype(jnp.int32)
+        held = jax.tree.map(lambda old, new: _write_on_host(old, new, times), state[HOST_PART], steps)
+        return {"buffer": buffer.add(state["buffer"], places), HOST_PART: held}
+
+    def sample(state: PyTree, key: Key) -> tuple[Any, PyTree]:
+        sampled = buffer.sample(state["buffer"], key)
+        return sampled, jax.tree.map(lambda held: _read_on_host(held, sampled.experience), state[HOST_PART])
+
+    return Store(init=init, add=add, sample=sample)
+
+
+def _write_on_host(held: Array, new: Array, times: Array) -> Array:
+    """`held [B, T, …]` with `new [B, t, …]` at `times [t]`."""
+    new, times = jax.device_put((new, times[:, None]), jax.memory.Space.Host)
+    window = jax.lax.ScatterDimensionNumbers(
+        update_window_dims=(0, *range(2, held.ndim)), inserted_window_dims=(1,), scatter_dims_to_operand_dims=(1,)
+    )
+    with compute_on("device_host"):
+        return jax.lax.scatter(held, times, new, window, mode="promise_in_bounds")
+
+
+def _read_on_host(held: Array, places: Array) -> Array:
+    """What `held [B, T, …]` has at `places [N, L, 2]`, on the device: `[N, L, …]`."""
+    places = jax.device_put(places, jax.memory.Space.Host)
+    window = jax.lax.GatherDimensionNumbers(
+        offset_dims=tuple(range(2, held.ndim)), collapsed_slice_dims=(0, 1), start_index_map=(0, 1)
+    )
+    with compute_on("device_host"):
+        read = jax.lax.gather(held, places, window, slice_sizes=(1, 1, *held.shape[2:]), mode="promise_in_bounds")
+    return jax.device_put(read, jax.memory.Space.Device)
+
+
+# --------------------------------------------------------------------------------------------------------- helpers
 
 
 def rows_length(config: BufferConfig, num_envs: int, sequence_length: int) -> int:

@@ -17,15 +17,16 @@ from jax.stages import Wrapped
 
 from covey import registry
 from covey.algorithms.base import Context, Hooks, make_group, make_team
+from covey.data.buffer import Place
 from covey.data.replay import make_replay
 from covey.envs.base import Env, make_env_from_config
 from covey.envs.batch import episode_values
 from covey.envs.wrappers import AgentIds
 from covey.errors import UsageError, unknown_name
 from covey.experiment.config import BY_GROUP, CollectingConfig, Config, HooksConfig, ReplayConfig
-from covey.experiment.devices import available_bytes
+from covey.experiment.devices import available_bytes, available_host_bytes
 from covey.loops.evaluate import play_episodes
-from covey.loops.online import DEVICE_AXIS, Learning, OnlineLoop, TrainState, make_online_loop, state_shardings
+from covey.loops.online import DEVICE_AXIS, Learning, OnlineLoop, TrainState, make_online_loop
 from covey.networks.network import Model
 from covey.types import Algorithm, Array, Continuous, EnvSpec, Key, PyTree
 
@@ -53,7 +54,7 @@ class Programs:
 
 
 def compile_parts(
-    parts: Parts, devices: list[Any], compiling: Callable[[str], AbstractContextManager[None]]
+    parts: Parts, compiling: Callable[[str], AbstractContextManager[None]]
 ) -> Programs:
     """Compiles ahead of any run, so that the time is known and not mixed with training's; `compiling` says what."""
     start = time.monotonic()
@@ -63,7 +64,7 @@ def compile_parts(
         lambda sharding, part: jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), part
         ),
-        state_shardings(devices),
+        parts.loop.shardings,
         shapes,
         is_leaf=lambda x: isinstance(x, jax.sharding.Sharding),
     )
@@ -194,7 +195,8 @@ def check_buffer(config: Config, loop: OnlineLoop, devices: list[Any]) -> int:
         return 0
     buffer = jax.eval_shape(loop.init, jax.random.key(0)).buffer
     needed = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(buffer))
-    available = available_bytes(devices)
+    in_host = config.experiment.buffer.place is Place.host
+    available = available_host_bytes() if in_host else available_bytes(devices)
     if available is not None and needed > available:
         size = config.experiment.buffer.size
         raise UsageError(

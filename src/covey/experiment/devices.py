@@ -69,13 +69,17 @@ def _started() -> bool:
 def available_bytes(devices: list[Any]) -> int | None:
     """The memory that is free for arrays, of all devices together; None where it cannot be known."""
     if devices[0].platform == "cpu":
-        try:
-            lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
-        except OSError:
-            return None
-        free = next((line.split()[1] for line in lines if line.startswith("MemAvailable:")), None)
-        return None if free is None else int(free) * 1024
+        return available_host_bytes()
     statistics = [device.memory_stats() for device in devices]
     if not all(statistics):
         return None
     return sum(known["bytes_limit"] - known["bytes_in_use"] for known in statistics)
+
+
+def available_host_bytes() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    free = next((line.split()[1] for line in lines if line.startswith("MemAvailable:")), None)
+    return None if free is None else int(free) * 1024

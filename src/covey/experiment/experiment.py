@@ -75,7 +75,7 @@ def train(config: Config, callbacks: Sequence[Callback] = ()) -> list[Summary]:
     parts = build(config, devices)
     environment = describe(parts)
     runs = [RunDirectory.create(path, to_dict(member), environment) for member, path in members]
-    programs = get_programs(config, parts, devices)
+    programs = get_programs(config, parts)
     summaries = []
     for (member, _), run in zip(members, runs, strict=True):
         summaries.append(run_one(member, parts, programs, run, callbacks, initial_learner))
@@ -98,7 +98,7 @@ def resume(path: Path, overrides: Sequence[str] = (), callbacks: Sequence[Callba
         begun = any(run.checkpoints.glob("[0-9]*"))
         initial_learner = learner_from(config.init_from) if config.init_from and not begun else None
         parts = build(config, devices)
-        programs = get_programs(config, parts, devices)
+        programs = get_programs(config, parts)
         summaries.append(run_one(config, parts, programs, run, callbacks, initial_learner))
     return summaries
 
@@ -132,11 +132,11 @@ def default_run_dir(config: Config) -> str:
     return f"runs/{config.task.name.replace('/', '-')}-{config.algorithm.label}-{seed}-{stamp}"
 
 
-def get_programs(config: Config, parts: Parts, devices: list[Any]) -> Programs:
+def get_programs(config: Config, parts: Parts) -> Programs:
     if not config.jit:
         return uncompiled(parts)
     with Console(0, show="console" in config.experiment.loggers) as console:
-        return compile_parts(parts, devices, console.compiling)
+        return compile_parts(parts, console.compiling)
 
 
 def run_one(

@@ -29,7 +29,7 @@ from jax.stages import Wrapped
 
 from covey.algorithms.base import Hooks
 from covey.algorithms.random import make_random_team
-from covey.data.replay import Replay
+from covey.data.replay import HOST_PART, Replay
 from covey.envs.base import Env
 from covey.envs.batch import BatchedEnv
 from covey.loops.rollout import Actor, collect, episode_means, init_actor, unroll
@@ -71,6 +71,7 @@ class OnlineLoop:
     init: Wrapped
     run_chunk: Wrapped
     collect: Wrapped
+    shardings: TrainState  # where each part of a train state lives
     max_iterations: int
     frames_per_iteration: int
 
@@ -189,11 +190,12 @@ def make_online_loop(
 
     chunk_over_devices = over_devices(chunk, in_specs=(state_specs, P()), out_specs=(state_specs, P()))
     collect_over_devices = over_devices(collect_only, in_specs=(state_specs,), out_specs=(state_specs, P(DEVICE_AXIS)))
-    shardings = state_shardings(devices)
+    shardings = state_shardings(devices, learning is not None and learning.replay.in_host)
     return OnlineLoop(
         init=jax.jit(init, out_shardings=shardings),
         run_chunk=jax.jit(chunk_over_devices, donate_argnums=0),
         collect=jax.jit(collect_over_devices),
+        shardings=shardings,
         max_iterations=max_iterations,
         frames_per_iteration=frames_per_iteration,
     )
@@ -256,11 +258,14 @@ def add_shaping(batch: Batch, shaping_factor: Array) -> Batch:
     return dataclasses.replace(batch, transitions=transitions)
 
 
-def state_shardings(devices: list[Any]) -> TrainState:
-    """Where a train state lives: the actor split over the devices, the rest on each of them."""
+def state_shardings(devices: list[Any], buffer_in_host: bool) -> TrainState:
+    """Where a train state lives: actor and buffer split over the devices, the rest on each of them."""
     mesh = Mesh(devices, (DEVICE_AXIS,))
     everywhere, split = NamedSharding(mesh, P()), NamedSharding(mesh, P(DEVICE_AXIS))
-    places = {"learner": everywhere, "actor": split, "key": everywhere, "iteration": everywhere, "buffer": split}
+    buffer: Any = split
+    if buffer_in_host:
+        buffer = {"buffer": split, HOST_PART: split.with_memory_kind("pinned_host")}
+    places = {"learner": everywhere, "actor": split, "key": everywhere, "iteration": everywhere, "buffer": buffer}
     return TrainState(**places)  # type: ignore[arg-type]
 
 

@@ -47,6 +47,7 @@ class VmasConfig(TaskConfig):
     """Fields of every scenario."""
 
     continuous_actions: bool = True  # false: each dimension one of three values, all together one choice
+    shaping: float = 0.0  # of the scenario's potential, in a reward for learning that no return counts
     dynamics: DynamicsKind | None = None  # how agents move; None: as the scenario has it
     dynamics_options: dict[str, Any] = dataclasses.field(default_factory=dict)  # fields of that kind
 
@@ -111,6 +112,11 @@ class Scenario:
         """By the names in `metric_specs`."""
         return {}
 
+    def potential(self, state: ScenarioState) -> Array:
+        """How good a state is. With `task.shaping`, what a step adds to it is a reward for learning, which does not
+        count in returns; the best policies stay the best (Ng et al., 1999)."""
+        raise ValueError(f"task.shaping: {type(self).__name__} has no potential to shape rewards by")
+
     def process_action(self, state: ScenarioState, u: Array, key: Key) -> Array:
         """The actions `[A, U]` of all agents before the dynamics see them; scripted agents' rows are set here."""
         return u
@@ -173,10 +179,13 @@ class VmasEnv:
     def reset(self, key: Key) -> tuple[PyTree, TimeStep]:
         key_reset, key_observe = jax.random.split(key)
         state = self.scenario.reset(key_reset)
-        return state, first_step(self._observe(state, key_observe), metrics=self.scenario.metrics(state))
+        timestep = first_step(
+            self._observe(state, key_observe), shaping=self._shape(state, state), metrics=self.scenario.metrics(state)
+        )
+        return state, timestep
 
     def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
-        scenario = self.scenario
+        scenario, before = self.scenario, state
         key_noise, key_act, key_pre, key_post, key_reward, key_observe = jax.random.split(key, 6)
         u, communication = self._decode(action, key_noise)
         u = scenario.process_action(state, u, key_act)
@@ -190,9 +199,17 @@ class VmasEnv:
             self._observe(state, key_observe),
             self._by_group(rewards),
             terminated=scenario.done(state),
+            shaping=self._shape(before, state),
             metrics=scenario.metrics(state),
         )
         return state, timestep
+
+    def _shape(self, before: ScenarioState, after: ScenarioState) -> dict[str, Array] | None:
+        """What a step added to the potential, the same for everyone."""
+        if not self.scenario.config.shaping:
+            return None
+        gain = self.scenario.config.shaping * (self.scenario.potential(after) - self.scenario.potential(before))
+        return {name: jnp.full(len(members), gain) for name, members in self.groups.items()}
 
     def render(self, states: Sequence[PyTree]) -> list[np.ndarray]:
         from covey.envs.vmas.render import draw_episode

@@ -88,6 +88,11 @@ class Dispersion(Scenario):
         food = jnp.concatenate([way, eaten], -1).reshape(len(self.agents), -1)
         return jnp.concatenate([position, velocity, food], -1)
 
+    def potential(self, state: ScenarioState) -> Array:
+        """Minus the way from each piece of food that is left to the nearest agent."""
+        way = norm(self.to_food(state.world)).min(axis=0)
+        return -jnp.sum(jnp.where(state.memory["eaten"], 0.0, way))
+
     def done(self, state: ScenarioState) -> Array:
         return jnp.all(state.memory["eaten"])
 
