@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 import signal
 import time
@@ -283,8 +284,24 @@ class Training:
         self.progress.seconds_evaluating += time.monotonic() - started
         self._results = marl_eval.set_absolute_metrics(self._results, values)
         self.run_directory.write_results(self._results)
-        self._record(names.ABSOLUTE, {name: float(value.mean()) for name, value in values.items()}, self.frames)
+        means = {name: float(value.mean()) for name, value in values.items()}
+        self._record(names.ABSOLUTE, means | self._costs(), self.frames)
         return values
+
+    def _costs(self) -> dict[str, float]:
+        """Seconds by what they were spent on, under the names of the metrics."""
+        seconds = {f"{part}_seconds": value for part, value in self._seconds.items()}
+        return {name: value for name, value in seconds.items() if name in names.WALL_CLOCK}
+
+    @functools.cached_property
+    def _seconds(self) -> dict[str, float]:
+        """Seconds by what they were spent on, once training is over."""
+        training = self._split_training_time()
+        return {
+            "compiling": self.progress.seconds_compiling,
+            **training,
+            "evaluating": self.progress.seconds_evaluating,
+        }
 
     # ------------------------------------------------------------------------------------------ logging and saving
 
@@ -339,7 +356,6 @@ class Training:
     def _finish(self) -> Summary:
         absolute = self._absolute() if self.config.experiment.absolute_metric else None
         steps = list(marl_eval.steps(self._results).values())
-        seconds = {"compiling": self.progress.seconds_compiling, **self._split_training_time()}
         return Summary(
             title=f"{self.config.algorithm.label} on {self.config.task.name}, seed {self.config.seed}",
             returns_before=steps[0][names.MEAN_RETURN],
@@ -347,7 +363,7 @@ class Training:
             returns_absolute=None if absolute is None else absolute[names.MEAN_RETURN].tolist(),
             frames=self.frames,
             frames_per_second=self.frames / max(self.progress.seconds_training, 1e-9),
-            seconds={**seconds, "evaluating": self.progress.seconds_evaluating},
+            seconds=self._seconds,
             run_directory=self.run_directory.path,
         )
 

@@ -113,8 +113,8 @@ class Scenario:
         return {}
 
     def potential(self, state: ScenarioState) -> Array:
-        """How good a state is. With `task.shaping`, what a step adds to it is a reward for learning, which does not
-        count in returns; the best policies stay the best (Ng et al., 1999)."""
+        """How good a state is, for each agent that is not scripted. With `task.shaping`, what a step adds to it is a
+        reward for learning, which does not count in returns; the best policies stay the best (Ng et al., 1999)."""
         raise ValueError(f"task.shaping: {type(self).__name__} has no potential to shape rewards by")
 
     def process_action(self, state: ScenarioState, u: Array, key: Key) -> Array:
@@ -205,11 +205,12 @@ class VmasEnv:
         return state, timestep
 
     def _shape(self, before: ScenarioState, after: ScenarioState) -> dict[str, Array] | None:
-        """What a step added to the potential, the same for everyone."""
+        """What a step added to the potential."""
         if not self.scenario.config.shaping:
             return None
-        gain = self.scenario.config.shaping * (self.scenario.potential(after) - self.scenario.potential(before))
-        return {name: jnp.full(len(members), gain) for name, members in self.groups.items()}
+        return self._by_group(
+            self.scenario.config.shaping * (self.scenario.potential(after) - self.scenario.potential(before))
+        )
 
     def render(self, states: Sequence[PyTree]) -> list[np.ndarray]:
         from covey.envs.vmas.render import draw_episode

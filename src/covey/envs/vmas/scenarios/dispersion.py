@@ -89,9 +89,11 @@ class Dispersion(Scenario):
         return jnp.concatenate([position, velocity, food], -1)
 
     def potential(self, state: ScenarioState) -> Array:
-        """Minus the way from each piece of food that is left to the nearest agent."""
-        way = norm(self.to_food(state.world)).min(axis=0)
-        return -jnp.sum(jnp.where(state.memory["eaten"], 0.0, way))
+        """For each agent, minus the way to the nearest piece that is left, and minus the number of them, so that it is
+        no loss when the nearest is eaten and another one is the nearest."""
+        eaten = state.memory["eaten"]
+        nearest = jnp.where(eaten, jnp.inf, norm(self.to_food(state.world))).min(axis=-1)
+        return -jnp.where(jnp.all(eaten), 0.0, nearest) - jnp.sum(~eaten)
 
     def done(self, state: ScenarioState) -> Array:
         return jnp.all(state.memory["eaten"])
