@@ -43,7 +43,7 @@ $(DEV_READY): requirements-dev.lock $(RUN_READY)
 # Resolves pyproject.toml anew, in an environment of its own, so that nothing superfluous is pinned.
 lock:
 	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
-	.venv-lock/bin/python -m pip install --disable-pip-version-check --quiet .
+	.venv-lock/bin/python -m pip install --disable-pip-version-check --quiet . 'pandas<3'
 	.venv-lock/bin/python -m pip freeze --exclude covey > .venv-lock/run
 	.venv-lock/bin/python -m pip install --disable-pip-version-check --quiet '.[dev,wandb,tensorboard,mlflow]'
 	.venv-lock/bin/python -m pip freeze --exclude covey > .venv-lock/all

@@ -91,6 +91,28 @@ def test_jaxmarl_stepping(script: Any, tmp_path: Path) -> None:
     assert read(output)["frames_per_second"] > 0
 
 
+def test_report(script: Any, tmp_path: Path) -> None:
+    output = tmp_path / "report.json"
+    sizes = {
+        "algorithms": 3,
+        "tasks": 2,
+        "seeds": 3,
+        "evaluations": 4,
+        "aggregates": 90,
+        "curves": 60,
+        "improvement": 30,
+    }
+    small = [text for name, number in sizes.items() for text in (f"--{name}", str(number))]
+    script("report").main([*small, "--rounds", "1", "--fraction", "0.1", "--output", str(output)])
+    figures = read(output)
+    assert figures["sizes"] == sizes and figures["whole"]["seconds"] > 0
+    for part in ("aggregates", "curves", "improvement"):
+        assert figures["rliable_seconds"][part] == pytest.approx(10 * figures["rliable_measured_seconds"][part])
+    assert figures["ratio"] == pytest.approx(
+        sum(figures["rliable_seconds"].values()) / sum(figures["covey_seconds"].values())
+    )
+
+
 def test_random_returns_change_nothing_else(script: Any, tmp_path: Path) -> None:
     anchors = tmp_path / "anchors.json"
     published = [{"algorithm": "ippo", "value": 1.0}]

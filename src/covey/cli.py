@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 import importlib.metadata
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -29,6 +30,9 @@ covey trains, benchmarks and evaluates teams of learning agents.
   covey train     [key=value …]                      train a team
   covey resume    RUN [key=value …]                  go on where a run stopped
   covey evaluate  RUN [key=value …]                  play episodes with a trained team
+  covey benchmark [key=value …]                      algorithms × tasks × seeds; again, to go on where it stopped
+  covey report    RUNS… [key=value …]                figures, tables and a page over any number of runs
+  covey speed     [key=value …]                      how fast this machine is, and what limits it
   covey list      tasks|algorithms|models|presets    what there is to choose from
   covey show      [key=value …]                      print the resolved configuration, run nothing
 
@@ -53,6 +57,8 @@ KEYS_HELP = """\
   jit=false                       the same code uncompiled, for breakpoints
   imports=[my_module]             load your own tasks, models and algorithms first
   config_dir=my_conf              your own presets, see below
+
+A group of agents may have its own:  algorithm.groups.adversary=ippo  model.groups.adversary.layers=[64]
 
 Every field of a choice can be set, and `covey show` prints them all:
 
@@ -138,6 +144,32 @@ def _resume(arguments: list[str]) -> None:
     from covey.experiment.experiment import resume
 
     resume(path, overrides)
+
+
+def _benchmark(arguments: list[str]) -> None:
+    from covey.launch.benchmark import make_benchmark
+
+    benchmark = make_benchmark(arguments)
+    from covey.launch.local import print_list, run_benchmark
+
+    print_list(benchmark) if benchmark.options.list else run_benchmark(benchmark)
+
+
+def _report(arguments: list[str]) -> None:
+    from covey.report.report import ReportOptions, parse_value, report
+
+    paths = [text for text in arguments if "=" not in text or Path(text).exists()]
+    words = [text for text in arguments if text not in paths]
+    values = _key_values("report", words, [field.name for field in fields(ReportOptions)])
+    parsed = {name: parse_value(name, value) for name, value in values.items()}
+    options = registry.build_config(ReportOptions(), parsed, "report")
+    report(paths, options, shlex.join(["covey", "report", *arguments]))
+
+
+def _speed(arguments: list[str]) -> None:
+    from covey.launch.speed import report_speed
+
+    report_speed(arguments)
 
 
 def _show(arguments: list[str]) -> None:
@@ -255,7 +287,7 @@ def _list(arguments: list[str]) -> None:
 def _summary(words: list[str], config_dir: str | None) -> None:
     kinds = {"tasks": registry.tasks, "algorithms": registry.algorithms, "models": registry.models}
     rows = [(f"covey list {kind}", f"{len(list(entries))}: {_examples(entries)}") for kind, entries in kinds.items()]
-    _print_columns([*rows, ("covey list presets", "for experiment=")])
+    _print_columns([*rows, ("covey list presets", "for experiment="), ("covey list benchmarks", "for benchmark=")])
 
 
 def _examples(entries: Iterable[Entry]) -> str:
@@ -285,6 +317,12 @@ def _list_presets(words: list[str], config_dir: str | None) -> None:
     from covey.experiment.compose import list_presets
 
     _print_columns(_matching(list(list_presets("experiment", config_dir).items()), words))
+
+
+def _list_benchmarks(words: list[str], config_dir: str | None) -> None:
+    from covey.experiment.compose import list_presets
+
+    _print_columns(_matching(list(list_presets("benchmark", config_dir).items()), words))
 
 
 def _rows(entries: Iterable[Entry]) -> list[tuple[str, str]]:
@@ -320,6 +358,7 @@ LISTS: dict[str, Callable[[list[str], str | None], None]] = {
     "algorithms": _list_algorithms,
     "models": _list_models,
     "presets": _list_presets,
+    "benchmarks": _list_benchmarks,
 }
 KINDS = [kind for kind in LISTS if kind != "summary"]
 
@@ -358,10 +397,83 @@ Plays episodes with a trained team and prints its returns.
   task.FIELD=value            play another configuration of the task
 """,
     ),
+    "benchmark": Verb(
+        _benchmark,
+        """\
+covey benchmark algorithms=[…] tasks=[…] run_dir=DIR [key=value …]
+covey benchmark benchmark=NAME [key=value …]
+
+Trains every algorithm on every task with every seed, side by side on this machine's cores or accelerators. The same
+command again goes on with what is unfinished and skips what is done; with more seeds, only those are run.
+
+  algorithms=[ippo,qmix]      covey list algorithms
+  tasks=[vmas/navigation]     covey list tasks
+  models=[mlp,gru]            covey list models; default: mlp
+  seeds=5                     0 to 4; or seeds=[7,8]; default: one
+  benchmark=vmas_quick        all these from a preset: covey list benchmarks; what is given beside it comes first
+  run_dir=bench/first         default: bench/NAME
+  force=true                  redo what is done
+  list=true                   print the experiments, numbered from 0, and run nothing
+  only=3                      run experiment 3 alone, for the jobs of an array
+  workers=2                   side by side at most; default: one for every core, or for every GPU
+  render=false                leave no team.gif in the run directories
+
+All that `covey train` takes goes for every experiment, or, after names and colons, for those with these names:
+
+  experiment.frames=1e6                       every experiment
+  qmix:experiment.frames=2e6                  those of an algorithm, task or model
+  iql,qmix:vmas/balance:algorithm.lr=1e-4     those of either algorithm on one task
+
+Each experiment has one device unless experiment.devices=N says otherwise. Algorithms for discrete actions only get
+task.continuous_actions=false on tasks that have this field. Exit code 1: some failed, and the others went on.
+
+A benchmark of your own is a file my_conf/benchmark/NAME.yaml (config_dir=my_conf) with any of the fields algorithms,
+tasks, models, seeds, overrides (a list of the above), and base, the benchmark that it derives from.
+""",
+    ),
+    "report": Verb(
+        _report,
+        """\
+covey report RUNS… [key=value …]
+
+Writes a page (index.html, which opens without a network), figures and tables over any number of runs. RUNS are run
+directories, parents of some, benchmarks, result files in MARL-eval's schema (BenchMARL's, Mava's and OG-MARL's too),
+and files of `covey speed`, to be put side by side.
+
+  output=report                where to write
+  metric=mean_return           or any other that the runs have, as win_rate
+  normalisation=anchors        0 is a random team, 1 the best published result; or minmax of these runs, or none
+  legend='{mappo: MAPPO}'      what to call algorithms
+  order=[mappo,ippo]           algorithms that come first; the others follow by name
+  pairs=[[mappo,ippo]]         which to compare; default: all
+  title='Three tasks'          of the page
+  formats=[png,svg,pdf]        of the figures; [] draws none
+  serve=true  port=8000        show the page on this machine, and write it anew while experiments run
+
+  covey report bench/first output=report/
+""",
+    ),
+    "speed": Verb(
+        _speed,
+        """\
+covey speed [key=value …]
+
+Times simulation, acting, updating and the whole on this machine: on one core, on all, on each accelerator, with few and
+many environments. Prints what limits, and recommends a device and a number of environments. One to two minutes.
+
+  output=speed.json           write the figures; `covey report` puts those of several machines side by side
+  name=my-machine             what to call this machine; default: its host name
+  environments=[1,64,4096]    numbers of environments; default: 1, 64, 512, 4096
+  seconds=0.5                 for each figure, about
+  loggers=[wandb]             log the figures too
+
+All that `covey train` takes changes what is timed: task=, algorithm=, model=, experiment.rollout_length=, …
+""",
+    ),
     "list": Verb(
         _list,
         """\
-covey list tasks|algorithms|models|presets [word …]
+covey list tasks|algorithms|models|presets|benchmarks [word …]
 
 What there is to choose from; words narrow it down. imports=[my_module] and config_dir=my_conf add your own.
 

@@ -49,6 +49,7 @@ class PqnConfig:
     """Fields of `pqn`."""
 
     evaluates_greedily: ClassVar[bool] = True
+    discrete_actions_only: ClassVar[bool] = True
     mixer: Mixing = Mixing.sum
     share_parameters: bool = True
     agent_ids: bool = True

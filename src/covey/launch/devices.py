@@ -1,0 +1,117 @@
+"""What this machine has for experiments side by side: cores and accelerators, shared out so that none is used twice.
+
+A worker has cores of its own or, on GPUs, GPUs of its own and its share of the cores. A TPU host has one worker: what a
+process may see there is chips, which on some generations are several devices. JAX takes most of a GPU's memory when it
+starts, so it is not started here: another process looks what there is, and ends.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+
+from covey.errors import UsageError
+
+LOOK = """
+import json, jax
+devices = jax.local_devices()
+version = getattr(devices[0].client, "platform_version", "").lower()
+kind = "rocm" if "rocm" in version else devices[0].platform
+print(json.dumps({"kind": kind, "number": len(devices)}))
+"""
+VISIBLE = {"gpu": "CUDA_VISIBLE_DEVICES", "rocm": "ROCR_VISIBLE_DEVICES"}
+KINDS = {"auto": ("gpu", "rocm", "tpu"), "gpu": ("gpu", "rocm"), "tpu": ("tpu",)}  # of each `experiment.platform`
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Accelerators:
+    """How many of a kind (gpu, rocm, tpu) this machine has."""
+
+    kind: str
+    number: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Slot:
+    """What one worker has. `environment` makes its accelerators the only ones that it sees."""
+
+    cores: tuple[int, ...]
+    platform: str
+    devices: int
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+def make_slots(
+    platform: str,
+    devices: int,
+    *,
+    cores: Sequence[int],
+    accelerators: Accelerators | None = None,
+    most: int,
+    workers: int | None = None,
+) -> list[Slot]:
+    """Places for experiments of `devices` devices each: as many as there can be, but `most` or `workers` at most."""
+    units = accelerators.number if accelerators else len(cores)
+    what = f"{units} {accelerators.kind if accelerators else 'core'}{'' if units == 1 else 's'}"
+    if devices > units:
+        raise UsageError(f"experiment.devices={devices}, but this machine has {what}")
+    places = 1 if accelerators and accelerators.kind == "tpu" else units // devices
+    if workers is not None and workers > places:
+        raise UsageError(f"workers={workers}, but {what} have room for {places} of experiment.devices={devices}")
+    number = max(1, min(places, most, workers or places))
+    per_worker = max(1, len(cores) // number) if accelerators else devices
+    slots = []
+    for i in range(number):
+        own = [cores[core % len(cores)] for core in range(i * per_worker, (i + 1) * per_worker)]
+        seen = visible(accelerators.kind, range(i * devices, (i + 1) * devices), os.environ) if accelerators else {}
+        slots.append(Slot(cores=tuple(own), platform=platform, devices=devices, environment=seen))
+    return slots
+
+
+def available_cores() -> list[int]:
+    """Those that this process may use."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+
+
+def visible(kind: str, indices: Sequence[int], environment: Mapping[str, str]) -> dict[str, str]:
+    """The setting with which a process sees the GPUs at `indices` among those that this one sees, and no others."""
+    if kind not in VISIBLE:
+        return {}
+    given = [item for item in environment.get(VISIBLE[kind], "").split(",") if item]
+    return {VISIBLE[kind]: ",".join(given[index] if given else str(index) for index in indices)}
+
+
+def find_accelerators(platform: str) -> Accelerators | None:
+    """What `experiment.platform` stands for here; None where that is the CPU."""
+    if platform == "cpu":
+        return None
+    found = look() if _has_plugin() else Accelerators(kind="cpu", number=1)
+    if found.kind in KINDS[platform]:
+        return found
+    if platform == "auto":
+        return None
+    raise UsageError(f"experiment.platform={platform}, but what JAX finds here is {found.kind}")
+
+
+def look() -> Accelerators:
+    settings = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    looked = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, env=settings, check=False)
+    try:
+        return Accelerators(**json.loads(looked.stdout.splitlines()[-1]))
+    except (IndexError, ValueError) as error:
+        last = (looked.stderr.strip().splitlines() or ["no answer"])[-1]
+        raise UsageError(f"JAX cannot tell what accelerators there are: {last}") from error
+
+
+def _has_plugin() -> bool:
+    """Whether JAX could find an accelerator at all; without a plugin for one there is no need to look."""
+    if os.environ.get("JAX_PLATFORMS") == "cpu":
+        return False
+    plugins = importlib.metadata.entry_points(group="jax_plugins")
+    return bool(plugins) or any(importlib.util.find_spec(name) for name in ("libtpu", "jax_plugins"))

@@ -1,0 +1,307 @@
+"""Times the parts of an experiment, for `covey speed`: simulation alone, collecting, and the whole loop.
+
+Compiling takes most of the time, so there are two programs for each size, all compiled side by side before any is
+timed: simulation, and training's own loop, in which iterations before the first collect and do not learn. What learning
+takes is the difference. Both are loops inside, so that their start does not count; that is timed by itself, as a chunk
+of no iterations. Larger sizes start from copies of the smallest one's environments.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+
+from covey.algorithms.random import make_random_team
+from covey.envs.base import Env
+from covey.envs.batch import BatchedEnv
+from covey.errors import UsageError
+from covey.experiment.build import build_algorithm, build_env, build_learning
+from covey.experiment.config import CollectingConfig, Config, ReplayConfig, num_cores
+from covey.experiment.devices import start_jax
+from covey.loops.online import (
+    DEVICE_AXIS,
+    OnlineLoop,
+    TrainState,
+    add_device_axis,
+    drop_device_axis,
+    make_online_loop,
+)
+from covey.types import Algorithm, Array, Batch, Key, PyTree
+
+ROUNDS = 3  # the best of these counts: other programs only ever make it slower
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One size of the experiment on some devices."""
+
+    device: str  # what they are called: `cpu x2`
+    environments: int
+    config: Config
+    devices: list[Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Programs:
+    """The compiled programs of a setting, each of which repeats what it does a given number of times."""
+
+    simulate: Callable[[PyTree, Key, Array], PyTree]
+    run_chunk: Callable[[TrainState, Array], tuple[TrainState, dict[str, Array]]]
+    state: TrainState  # shapes, and where each part lives
+    largest: int  # number of iterations in a chunk
+    frames: int  # in an iteration
+
+
+def time_devices(
+    config: Config,
+    platform: str,
+    numbers: Sequence[int],
+    environments: Iterable[int],
+    seconds: float,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """Rows for every number of devices and of environments; `left_out` says which combinations cannot be, and why."""
+    available = start_jax(platform, max(numbers))
+    kind = available[0].platform
+    settings = []
+    left_out = []
+    for number in numbers:
+        device = f"{kind} x{number}"
+        for count in environments:
+            try:
+                sized = with_size(config, count, number)
+                settings.append(Setting(device=device, environments=count, config=sized, devices=available[:number]))
+            except (UsageError, ValueError) as error:
+                left_out.append(f"{count} environments on {device}: {error}")
+    say(f"compiling {len(settings)} sizes on {' and '.join(dict.fromkeys(item.device for item in settings))}")
+    with ThreadPoolExecutor(max_workers=num_cores()) as pool:
+        first = pool.submit(init_state, settings[0]) if settings else None
+        compiled = list(pool.map(compile_setting, settings))
+    rows = []
+    for setting, programs in zip(settings, compiled, strict=True):
+        assert first is not None
+        say(f"timing {setting.environments} environments on {setting.device}")
+        rows.append(time_setting(setting, programs, first.result(), seconds))
+    return {"kind": available[0].device_kind, "rows": rows, "left_out": left_out}
+
+
+def with_size(config: Config, environments: int, devices: int) -> Config:
+    """`config` with so many environments on so many devices, learning from the first iteration on."""
+    experiment = config.experiment
+    assert isinstance(experiment, CollectingConfig)
+    changes: dict[str, Any] = {"num_envs": environments, "devices": devices}
+    if isinstance(experiment, ReplayConfig):
+        changes["random_frames"] = 0
+    sized = dataclasses.replace(config, experiment=dataclasses.replace(experiment, **changes))
+    own_check = getattr(config.algorithm.config, "check", None)
+    if own_check is not None:
+        own_check(sized.experiment)
+    return sized
+
+
+# -------------------------------------------------------------------------------------------------------- programs
+
+
+def make_parts(setting: Setting) -> tuple[Env, OnlineLoop]:
+    """As in training, except that iterations before the first do not learn."""
+    config, devices = setting.config, setting.devices
+    experiment = config.experiment
+    assert isinstance(experiment, CollectingConfig)
+    env = build_env(config)
+    algorithm = build_algorithm(config, env, device_axis=DEVICE_AXIS if len(devices) > 1 else None)
+    loop = make_online_loop(
+        env,
+        learning_from_the_first(algorithm),
+        num_envs=experiment.num_envs,
+        rollout_length=experiment.rollout_length,
+        schedule_frames=experiment.frames,
+        stagger=experiment.stagger,
+        learning=build_learning(config, algorithm, len(devices)),
+        devices=devices,
+    )
+    return env, loop
+
+
+def learning_from_the_first(algorithm: Algorithm) -> Algorithm:
+    def update(learner: PyTree, batch: Batch, key: Key, progress: Array) -> tuple[PyTree, PyTree, PyTree]:
+        shapes = jax.eval_shape(algorithm.update, learner, batch, key, progress)
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes[1:])
+        return jax.lax.cond(
+            progress < 0, lambda: (learner, *nothing), lambda: algorithm.update(learner, batch, key, progress)
+        )
+
+    return dataclasses.replace(algorithm, update=update)
+
+
+def init_state(setting: Setting) -> TrainState:
+    """A fresh train state."""
+    with jax.default_device(setting.devices[0]):
+        state = make_parts(setting)[1].init(jax.random.key(0))
+    return state
+
+
+def compile_setting(setting: Setting) -> Programs:
+    with jax.default_device(setting.devices[0]):
+        env, loop = make_parts(setting)
+        key, once = jax.random.key(0), jnp.int32(1)
+        state = jax.tree.map(
+            lambda sharding, part: jax.tree.map(
+                lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), part
+            ),
+            loop.shardings,
+            jax.eval_shape(loop.init, key),
+            is_leaf=lambda x: isinstance(x, jax.sharding.Sharding),
+        )
+        return Programs(
+            simulate=jax.jit(make_simulate(setting, env)).lower(state.actor, key, once).compile(),
+            run_chunk=loop.run_chunk.lower(state, once).compile(),
+            state=state,
+            largest=loop.max_iterations,
+            frames=loop.frames_per_iteration,
+        )
+
+
+def make_simulate(setting: Setting, env: Env) -> Callable[[PyTree, Key, Array], PyTree]:
+    """Rollouts with random legal actions, from where the actors are."""
+    experiment = setting.config.experiment
+    assert isinstance(experiment, CollectingConfig)
+    batched = BatchedEnv(env=env, num_envs=experiment.num_envs // len(setting.devices))
+    team = make_random_team(env.spec)
+
+    def step(state: PyTree, key: Key) -> tuple[PyTree, None]:
+        key_act, key_env = jax.random.split(key)
+        env_state, timestep = state
+        actions, _, _ = team.act((), timestep, (), key_act, True)
+        env_state, timestep, _ = batched.step(env_state, actions, key_env)
+        return (env_state, timestep), None
+
+    def simulate(actor: PyTree, key: Key, repetitions: Array) -> PyTree:
+        actor = drop_device_axis(actor)
+
+        def rollout(i: Array, state: PyTree) -> PyTree:
+            keys = jax.random.split(jax.random.fold_in(key, i), experiment.rollout_length)
+            return jax.lax.scan(step, state, keys)[0]
+
+        return add_device_axis(jax.lax.fori_loop(0, repetitions, rollout, (actor.env, actor.timestep)))
+
+    if len(setting.devices) == 1:
+        return simulate
+    mesh = Mesh(setting.devices, (DEVICE_AXIS,))
+    split = P(DEVICE_AXIS)
+    return jax.shard_map(simulate, mesh=mesh, in_specs=(split, P(), P()), out_specs=split, check_vma=False)
+
+
+def put(state: TrainState, like: TrainState) -> TrainState:
+    """`state` in the sizes and on the devices of `like`; what is longer is repeated."""
+
+    def fit(leaf: Any, wanted: Any) -> Any:
+        values = np.asarray(jax.random.key_data(leaf)) if is_key(leaf) else np.asarray(leaf)
+        for axis, (have, want) in enumerate(zip(leaf.shape, wanted.shape, strict=True)):
+            values = values if have == want else np.take(values, np.arange(want) % have, axis=axis)
+        return jax.device_put(
+            jax.random.wrap_key_data(jnp.asarray(values)) if is_key(leaf) else values, wanted.sharding
+        )
+
+    return jax.tree.map(fit, state, like)
+
+
+def is_key(leaf: Any) -> bool:
+    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+# ---------------------------------------------------------------------------------------------------------- timing
+
+
+def time_setting(setting: Setting, programs: Programs, first: TrainState, seconds: float) -> dict[str, Any]:
+    with jax.default_device(setting.devices[0]):
+        state = put(first, programs.state)
+        actor, key = state.actor, jax.random.key(1)
+        simulation = best_seconds(lambda n: programs.simulate(actor, key, jnp.int32(n)), seconds)
+        loop = Loop(programs, state)
+        if isinstance(setting.config.experiment, ReplayConfig):
+            loop.run(1)  # fills the buffer with what the next iteration can sample
+        whole = best_seconds(loop.run, seconds, largest=programs.largest)
+        collecting = best_seconds(loop.collect, seconds, largest=programs.largest)
+        launch = min(elapsed(lambda: jax.block_until_ready(loop.run(0))) for _ in range(ROUNDS))
+        transfer = min(elapsed(loop.fetch_new) for _ in range(ROUNDS))
+    parts = {
+        "simulation": simulation,
+        "acting": max(0.0, collecting - simulation),
+        "update": max(0.0, whole - collecting),
+        "whole": whole,
+    }
+    frames = programs.frames
+    return {
+        "device": setting.device,
+        "devices": len(setting.devices),
+        "environments": setting.environments,
+        "frames_per_iteration": frames,
+        "frames_per_second": {
+            "simulation": frames / simulation,
+            "acting": frames / collecting,
+            "update": frames / max(parts["update"], 1e-9),
+            "whole": frames / whole,
+        },
+        "seconds_per_iteration": parts,
+        "iterations_per_chunk": max(1, min(programs.largest, int(1.0 / whole))),
+        "launch_seconds": launch,
+        "transfer_seconds": max(0.0, transfer - launch),
+    }
+
+
+class Loop:
+    """Training's loop, run without all that happens between chunks."""
+
+    def __init__(self, programs: Programs, state: TrainState):
+        self._programs = programs
+        self._state = state
+        self._metrics: dict[str, Array] = {}
+
+    def run(self, iterations: int) -> Any:
+        """Collects and learns."""
+        return self._run(0, iterations)
+
+    def collect(self, iterations: int) -> Any:
+        return self._run(-iterations, iterations)
+
+    def fetch_new(self) -> list[np.ndarray]:
+        """The metrics of a chunk of no iterations, on the host."""
+        self.run(0)
+        return [np.asarray(values) for values in self._metrics.values()]
+
+    def _run(self, start: int, iterations: int) -> Any:
+        # Empty arrays are put where they belong: JAX forgets how they are split over devices.
+        state = jax.tree.map(
+            lambda leaf, wanted: leaf if leaf.size else jax.device_put(leaf, wanted.sharding),
+            self._state,
+            self._programs.state,
+        )
+        number = jax.device_put(np.int32(start), self._programs.state.iteration.sharding)
+        self._state, self._metrics = self._programs.run_chunk(
+            dataclasses.replace(state, iteration=number), jnp.int32(iterations)
+        )
+        return self._state, self._metrics
+
+
+def best_seconds(run: Callable[[int], Any], seconds: float, largest: int = 1_000_000) -> float:
+    """Seconds for one repetition of `run`, which takes how many it is to do; about `seconds` in all."""
+    first = elapsed(lambda: jax.block_until_ready(run(1)))
+    if first > 2 * seconds:
+        return first
+    repetitions = max(1, min(largest, int(seconds / ROUNDS / max(first, 1e-6))))
+    return min(elapsed(lambda: jax.block_until_ready(run(repetitions))) for _ in range(ROUNDS)) / repetitions
+
+
+def elapsed(function: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start

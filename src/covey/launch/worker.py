@@ -1,0 +1,234 @@
+"""A process that runs experiments one after another on its own cores or accelerator: `python -m covey.launch.worker`.
+
+It imports JAX once, and compiles once for all seeds of an experiment that it gets in a row. It is told what to do and
+answers in JSON, a line each. Jobs come on stdin: name, config, run_directory, log, command, render. To each an answer
+goes to stdout: state (done, failed, interrupted or busy), error, and whether the worker leaves after it. All that is
+printed meanwhile goes to the job's log, which is locked while the job runs, so that no other command runs it too.
+
+When stdin ends, so does the process, at once: whoever started it is done, or dead, and a run can be killed at any
+instant. SIGTERM and SIGINT save the run and end it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import faulthandler
+import fcntl
+import gc
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from covey.errors import CoveyError, Interrupted
+
+if TYPE_CHECKING:
+    from covey.experiment.build import Parts, Programs
+    from covey.experiment.config import Config
+    from covey.experiment.run_directory import RunDirectory
+
+SECONDS_FOR_LOCK = 10.0  # for a worker whose parent was killed a moment ago to end
+PICTURES = 100  # at most, in a team.gif
+
+
+class Busy(Exception):
+    """Another command runs the job."""
+
+
+@dataclasses.dataclass(kw_only=True)
+class Built:
+    """What the seeds of one experiment share."""
+
+    name: str
+    parts: Parts
+    programs: Programs
+
+
+class Worker:
+    """Runs jobs on `devices` devices; keeps what it built for the last one."""
+
+    def __init__(self, platform: str, devices: int) -> None:
+        self._platform = platform
+        self._devices = devices
+        self._built: Built | None = None
+        self._signal: int | None = None
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._note)
+
+    def _note(self, number: int, frame: Any) -> None:
+        """For signals before training, where nothing is to be saved, and for a second one, which must not disturb."""
+        self._signal = number
+
+    def run(self, job: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a job."""
+        try:
+            with printing_to(Path(job["log"])):
+                return self._answer(job)
+        except Busy:
+            return {"state": "busy", "error": "another command is running it", "leaves": False}
+
+    def _answer(self, job: dict[str, Any]) -> dict[str, Any]:
+        try:
+            self._train(job)
+        except Interrupted:
+            return {"state": "interrupted", "error": None, "leaves": True}
+        except CoveyError as error:
+            print(f"covey: {error}", file=sys.stderr)
+            return {"state": "failed", "error": str(error), "leaves": False}
+        except Exception as error:  # of memory, or a mistake: what is left of the process is not to be trusted
+            traceback.print_exc()
+            lines = str(error).splitlines() or [""]
+            return {"state": "failed", "error": f"{type(error).__name__}: {lines[0]}", "leaves": True}
+        return {"state": "done", "error": None, "leaves": False}
+
+    def _train(self, job: dict[str, Any]) -> None:
+        from covey.experiment.config import from_dict
+        from covey.experiment.devices import start_jax
+        from covey.experiment.experiment import prepare, run_one
+
+        sys.argv = job["command"]  # for environment.json
+        start_jax(self._platform, self._devices)  # as many as any job needs: the first use of JAX fixes the number
+        config, devices = prepare(from_dict(job["config"]))
+        self._stop_if_asked()
+        built = self._build(job["name"], config, devices)
+        self._stop_if_asked()
+        run = open_run(Path(job["run_directory"]), config, built.parts)
+        run_one(config, built.parts, built.programs, run, (), first_learner(config, run))
+        built.programs = dataclasses.replace(built.programs, seconds=0.0)  # the first seed paid
+        if job["render"]:
+            draw_team(run.path)
+
+    def _build(self, name: str, config: Config, devices: list[Any]) -> Built:
+        from covey.experiment.build import build
+        from covey.experiment.experiment import get_programs
+
+        if self._built is None or self._built.name != name:
+            self._forget()
+            parts = build(config, devices)
+            self._built = Built(name=name, parts=parts, programs=get_programs(config, parts))
+        return self._built
+
+    def _forget(self) -> None:
+        """Frees the memory of the experiment before."""
+        if self._built is not None:
+            import jax
+
+            self._built = None
+            jax.clear_caches()
+            gc.collect()
+
+    def _stop_if_asked(self) -> None:
+        if self._signal is not None:
+            raise Interrupted(self._signal)
+
+
+def open_run(path: Path, config: Config, parts: Parts) -> RunDirectory:
+    """The run directory: as it was left, or a new one."""
+    from covey.experiment.config import to_dict
+    from covey.experiment.experiment import describe
+    from covey.experiment.run_directory import RunDirectory
+
+    if not path.exists():
+        return RunDirectory.create(path, to_dict(config), describe(parts))
+    run = RunDirectory.open(path)
+    if run.config != to_dict(config):  # in what does not make it another experiment
+        run.rewrite_config(to_dict(config))
+    return run
+
+
+def first_learner(config: Config, run: RunDirectory) -> Any:
+    """What puts `init_from`'s parameters into the learner, for a run that has not begun."""
+    from covey.experiment.experiment import learner_from
+
+    begun = any(run.checkpoints.glob("[0-9]*"))
+    return learner_from(config.init_from) if config.init_from and not begun else None
+
+
+def draw_team(path: Path) -> None:
+    """Leaves `team.gif` in a run directory: one episode. Where that fails, the run is no worse for it."""
+    from covey.experiment.build import is_deterministic
+    from covey.experiment.evaluation import episode_states, make_players, write_video
+    from covey.experiment.policy import load
+
+    if (path / "team.gif").exists():
+        return
+    try:
+        policy = load(path)
+        players = make_players(policy, {}, {})
+        states = episode_states(players, is_deterministic(policy.config, policy.env), seed=0)
+        every = -(-len(states) // PICTURES)
+        write_video(policy.env.render(states[::every]), path / ".team.gif")
+        os.replace(path / ".team.gif", path / "team.gif")
+    except Exception as error:
+        traceback.print_exc()
+        print(f"warning: no team.gif: {error}", file=sys.stderr)
+
+
+# ---------------------------------------------------------------------------------------------------------- process
+
+
+@contextmanager
+def printing_to(log: Path) -> Iterator[None]:
+    """All output of the process, that of compiled code too, goes to the end of `log`, and nobody else has it."""
+    with open(log, "ab") as file:
+        lock(file.fileno())
+        try:
+            redirect(file)
+            yield
+        finally:
+            with open(os.devnull, "ab") as nowhere:
+                redirect(nowhere)
+            fcntl.flock(file, fcntl.LOCK_UN)  # processes that the run started may still hold the file
+
+
+def redirect(file: IO[bytes]) -> None:
+    sys.stdout.flush()
+    for number in (1, 2):
+        os.dup2(file.fileno(), number)
+
+
+def lock(descriptor: int) -> None:
+    deadline = time.monotonic() + SECONDS_FOR_LOCK
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() > deadline:
+                raise Busy from error
+            time.sleep(0.2)
+
+
+def read_jobs(jobs: queue.Queue[dict[str, Any]]) -> None:
+    for line in sys.stdin.buffer:
+        jobs.put(json.loads(line))
+    os._exit(0)
+
+
+def main() -> None:
+    settings = json.loads(sys.argv[1])
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, settings["cores"])
+    worker = Worker(settings["platform"], settings["devices"])
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    faulthandler.enable()
+    jobs: queue.Queue[dict[str, Any]] = queue.Queue()
+    threading.Thread(target=read_jobs, args=(jobs,), daemon=True).start()
+    while True:
+        answer = worker.run(jobs.get())
+        print(json.dumps(answer), file=answers, flush=True)
+        if answer["leaves"]:
+            os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

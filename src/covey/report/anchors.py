@@ -1,0 +1,69 @@
+"""Reads covey/anchors.json: per task, what a random team earns and what others published.
+
+Published results that the file marks as not comparable are left out here, so that nothing can draw them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+from covey.metrics import MEAN_RETURN
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """A published result that may be drawn beside covey's: same task, same definition of the metric."""
+
+    algorithm: str  # "mappo"; also "heuristic" and "ceiling"
+    value: float
+    source: str  # title of where it stands
+    definition: str  # how it was measured there
+    frames: int | None  # its budget
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Anchor:
+    """What is known of a task's metric; references in descending order of their values."""
+
+    random: float | None
+    random_interval: float | None  # half the width of its 95% interval
+    references: tuple[Reference, ...]
+    returns: str  # what a return means in this task, in words
+
+
+def read_anchors(metric: str) -> Mapping[str, Anchor]:
+    """By task, for one metric."""
+    known = json.loads((files("covey") / "anchors.json").read_text(encoding="utf-8"))
+    return {task: _anchor(entry, metric, known["sources"]) for task, entry in known["tasks"].items()}
+
+
+def _anchor(entry: dict[str, Any], metric: str, sources: dict[str, Any]) -> Anchor:
+    random = entry["random"] or {}
+    is_return = metric == MEAN_RETURN
+    references = [
+        _reference(published, sources[published["source"]])
+        for published in entry["published"]
+        if published["metric"] == metric and published.get("comparable", True) and published["algorithm"] != "random"
+    ]
+    return Anchor(
+        random=random.get(MEAN_RETURN) if is_return else random.get("others", {}).get(metric),
+        random_interval=random.get("interval_95") if is_return else None,
+        references=tuple(sorted(references, key=lambda reference: -reference.value)),
+        returns=entry["returns"],
+    )
+
+
+def _reference(published: dict[str, Any], source: dict[str, Any]) -> Reference:
+    return Reference(
+        algorithm=published["algorithm"],
+        value=float(published["value"]),
+        source=source["title"],
+        definition=source["definition"],
+        frames=published.get("frames", source["frames"]),
+        note=published.get("note", ""),
+    )

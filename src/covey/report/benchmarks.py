@@ -1,0 +1,95 @@
+"""Reads what `covey benchmark` left beside its run directories: what was planned, what failed, which command made what.
+
+`benchmark.yaml` and `status/*.json` are described in covey/launch/benchmark.py. Both may be missing or damaged: then
+less is known, and nothing else happens.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from covey.report.text import clean
+
+STATES = ("done", "failed", "interrupted", "running", "waiting")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One planned experiment and how far it came."""
+
+    experiment: str
+    seed: str
+    task: str
+    algorithm: str
+    state: str  # one of STATES
+    error: str  # one line, or ""
+    log: str  # the file with what it printed, or ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Benchmark:
+    folder: Path
+    commands: tuple[str, ...]  # that ran it
+    train_commands: Mapping[str, str]  # by an experiment's name, the one that trains it by itself
+    attempts: tuple[Attempt, ...]
+
+
+def find_benchmarks(paths: Iterable[Path], run_folders: Iterable[Path]) -> list[Benchmark]:
+    """Those that a path names or holds, and those that a run belongs to."""
+    folders = {folder.parent.parent for folder in run_folders}
+    for path in paths:
+        if path.is_dir():
+            folders |= {path, *(child for child in path.iterdir() if child.is_dir())}
+    unique = {folder.resolve(): folder for folder in sorted(folders) if (folder / "benchmark.yaml").is_file()}
+    return [benchmark for folder in unique.values() if (benchmark := read_benchmark(folder)) is not None]
+
+
+def read_benchmark(folder: Path) -> Benchmark | None:
+    try:
+        content = yaml.safe_load((folder / "benchmark.yaml").read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return None
+    if not isinstance(content, dict):
+        return None
+    experiments = [entry for entry in _list(content.get("experiments")) if isinstance(entry, dict)]
+    return Benchmark(
+        folder=folder,
+        commands=tuple(clean(str(command)) for command in _list(content.get("commands"))),
+        train_commands={str(entry.get("name")): clean(str(entry.get("command", ""))) for entry in experiments},
+        attempts=tuple(
+            _attempt(folder, entry, str(seed)) for entry in experiments for seed in _list(entry.get("seeds"))
+        ),
+    )
+
+
+def _attempt(folder: Path, entry: Mapping[str, Any], seed: str) -> Attempt:
+    name = str(entry.get("name"))
+    status = _read_status(folder / "status" / f"{Path(name).name}-seed_{Path(seed).name}.json")
+    state = str(status.get("state", "waiting"))
+    return Attempt(
+        experiment=clean(name),
+        seed=clean(seed),
+        task=clean(str(entry.get("task", ""))),
+        algorithm=clean(str(entry.get("algorithm", ""))),
+        state=state if state in STATES else "waiting",
+        error=clean(str(status["error"])) if status.get("error") else "",
+        log=str(folder / str(status["log"])) if status.get("log") else "",
+    )
+
+
+def _read_status(path: Path) -> dict[str, Any]:
+    try:
+        status = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return status if isinstance(status, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

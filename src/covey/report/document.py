@@ -1,0 +1,78 @@
+"""A `Summary` as plain data: `summary.json`, and the part of it that the page's script draws.
+
+Keys are the field names of the dataclasses in summary.py, NaN is null. In arrays, numbers that are not whole have six
+digits. Runs appear without their episodes, which stand in the files that `source` names.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from covey.report.runs import Run
+from covey.report.summary import Summary
+
+# What the script draws; the rest of the page is written by Python.
+DRAWN = (
+    "algorithms",
+    "metric",
+    "scales",
+    "profiles",
+    "curves_by_frames",
+    "curves_by_seconds",
+    "task_curves",
+)
+
+
+def describe(summary: Summary, title: str) -> dict[str, Any]:
+    """The content of summary.json."""
+    parts = {field.name: getattr(summary, field.name) for field in dataclasses.fields(summary) if field.name != "runs"}
+    return {"kind": "covey-report", "title": title, **plain(parts), "runs": [describe_run(run) for run in summary.runs]}
+
+
+def drawn(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The part that is embedded in the page."""
+    return {name: document[name] for name in DRAWN}
+
+
+def describe_run(run: Run) -> dict[str, Any]:
+    return {
+        "task": run.task,
+        "algorithm": run.algorithm,
+        "seed": run.seed,
+        "source": str(run.source),
+        "evaluations": len(run.frames),
+        "frames": last(run.frames),
+        "seconds": last(run.seconds),
+        "has_absolute_metric": bool(run.absolute),
+    }
+
+
+def last(values: np.ndarray | None) -> float | None:
+    """The last of an ascending array, or None where there is none."""
+    return None if values is None or len(values) == 0 else float(values[-1])
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses as dictionaries, enums by name, arrays as lists."""
+    if isinstance(value, enum.Enum):
+        return value.name
+    if isinstance(value, np.ndarray):
+        return _six_digits(value.tolist()) if value.dtype.kind == "f" else value.tolist()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value
+
+
+def _six_digits(values: Any) -> Any:
+    if isinstance(values, list):
+        return [_six_digits(item) for item in values]
+    return int(values) if values.is_integer() else float(f"{values:.6g}")

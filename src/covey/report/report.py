@@ -1,0 +1,240 @@
+"""`covey report`: reads runs, summarises them, and writes the page, the figures and the tables.
+
+report/index.html      the page; it needs none of the other files
+report/summary.json    every number on it
+report/figures/        PNG, SVG, PDF
+report/tables/         LaTeX, CSV, Markdown
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from covey.errors import UsageError, unknown_name
+from covey.files import to_json, write_atomically
+from covey.report import text
+from covey.report.benchmarks import find_benchmarks
+from covey.report.document import describe
+from covey.report.figures import FORMATS, draw_figures
+from covey.report.page import Content, render_page
+from covey.report.runs import Problem, Run, read_runs
+from covey.report.speeds import is_speed_file, read_speed
+from covey.report.summary import Normalisation, Options, Summary, summarise
+from covey.report.tables import write_tables
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """The fields of `covey report`. Algorithms may be named as in the files or as in the legend."""
+
+    output: str = "report"
+    metric: str = "mean_return"
+    normalisation: Normalisation = Normalisation.anchors
+    legend: dict[str, str] = field(default_factory=dict)
+    order: tuple[str, ...] = ()
+    pairs: tuple[tuple[str, ...], ...] | None = None
+    title: str = "Results"
+    formats: tuple[str, ...] = FORMATS
+    serve: bool = False
+    port: int = 8000
+
+    def __post_init__(self) -> None:
+        for name in self.formats:
+            if name not in FORMATS:
+                raise ValueError(f"unknown format '{name}'; there are {', '.join(FORMATS)}")
+        for pair in self.pairs or ():
+            if len(pair) != 2:
+                raise ValueError(f"a pair is two algorithms, not {list(pair)}")
+        if not all(isinstance(name, str) for pair in self.legend.items() for name in pair):
+            raise ValueError(f"legend takes names for names, as in legend={{mappo: MAPPO}}, not {self.legend}")
+        if not 0 <= self.port < 65536:
+            raise ValueError(f"port must be between 0 and 65535, not {self.port}")
+
+
+def parse_value(name: str, value: str) -> Any:
+    """An option's value as typed on the command line, in YAML; texts stay as they are."""
+    if name in ("output", "metric", "title"):
+        return value
+    try:
+        parsed = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise UsageError(f"cannot read {name}={value}: it is no YAML") from error
+    if name == "legend" and isinstance(parsed, dict):
+        return dict(_split_entry(key, item) for key, item in parsed.items())
+    if name in ("order", "formats") and isinstance(parsed, str):
+        return [parsed]
+    if name == "pairs" and isinstance(parsed, list) and len(parsed) == 2 and all(isinstance(x, str) for x in parsed):
+        return [parsed]
+    return parsed
+
+
+def _split_entry(key: Any, value: Any) -> tuple[Any, Any]:
+    """YAML takes `{mappo:MAPPO}`, which Hydra's users type, for a key without a value."""
+    if value is None and isinstance(key, str) and ":" in key:
+        first, _, second = key.partition(":")
+        return first, second
+    return key, value
+
+
+def report(paths: Sequence[str], options: ReportOptions, command: str = "covey report") -> None:
+    """Writes the report, says what was written, and with `serve` stays to show it."""
+    if not paths:
+        raise UsageError("report needs run directories or result files: covey report RUNS (`covey report --help`)")
+
+    def build_and_tell() -> None:
+        with _progress() as say:
+            lines = build(paths, options, command, say)
+        print("\n".join(lines))
+
+    if not options.serve:
+        build_and_tell()
+        return
+    from covey.report.serve import make_server, serve
+
+    with make_server(Path(options.output), options.port) as server:  # a port that is taken is no reason to wait
+        build_and_tell()
+        serve(server, Path(options.output), [Path(path) for path in paths], lambda: build(paths, options, command))
+
+
+def build(paths: Sequence[str], options: ReportOptions, command: str, say: Say = lambda message: None) -> list[str]:
+    """Writes the report; returns in lines what it wrote."""
+    content = read_content([Path(path) for path in paths], options, command, say)
+    files = write_files(content, options, say)
+    return list(_written(Path(options.output), files, content))
+
+
+def read_content(paths: Sequence[Path], options: ReportOptions, command: str, say: Say) -> Content:
+    """All that there is to show; UsageError where that is nothing."""
+    speed_paths = [path for path in paths if is_speed_file(path)]
+    others = [path for path in paths if path not in speed_paths]
+    say(f"reading {text.name_list(map(str, paths), 3)}")
+    runs, problems = _read_runs(others) if others else ([], [])
+    benchmarks = find_benchmarks(others, [run.folder for run in runs if run.folder is not None])
+    summary = None
+    if runs:
+        say(f"computing the statistics of {text.count(len(runs), 'run')}")
+        summary = _summarise(runs, problems, options)
+    return Content(
+        title=text.clean(options.title),
+        command=command,
+        summary=summary,
+        benchmarks=benchmarks,
+        speeds=[read_speed(path) for path in speed_paths],
+    )
+
+
+def _read_runs(paths: Sequence[Path]) -> tuple[list[Run], list[Problem]]:
+    """Of a benchmark that has no results yet, none."""
+    try:
+        runs, problems = read_runs(paths)
+    except UsageError:
+        if all(path.exists() for path in paths) and find_benchmarks(paths, []):
+            return [], []
+        raise
+    return runs, [problem for problem in problems if not _is_of_covey(Path(problem.where))]
+
+
+def _is_of_covey(path: Path) -> bool:
+    """Files that covey leaves beside results (a status, a summary, speeds) are no results and no problem."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return re.match(r'\s*\{\s*"kind":\s*"covey-', file.read(200)) is not None
+    except (OSError, ValueError):
+        return False
+
+
+def _summarise(runs: Sequence[Run], problems: Sequence[Problem], options: ReportOptions) -> Summary:
+    shown = shown_names([run.algorithm for run in runs], options.legend)
+    tasks = shown_names([run.task for run in runs], {})
+    renamed = [dataclasses.replace(run, task=tasks[run.task], algorithm=shown[run.algorithm]) for run in runs]
+    pairs = None if options.pairs is None else tuple((shown.get(a, a), shown.get(b, b)) for a, b in options.pairs)
+    chosen = Options(
+        metric=options.metric,
+        normalisation=options.normalisation,
+        pairs=pairs,
+        order=tuple(shown.get(name, name) for name in options.order),
+    )
+    return summarise(renamed, problems, chosen)
+
+
+def shown_names(names: Sequence[str], legend: dict[str, str]) -> dict[str, str]:
+    """What to call each name: as the legend says, and as text that every format can hold; two never become one."""
+    known = list(dict.fromkeys(names))
+    for name in legend:
+        if name not in known:
+            raise unknown_name("algorithm in the legend", name, known, see=f"the runs have {text.name_list(known)}")
+    shown: dict[str, str] = {}
+    for name in known:
+        wanted = text.clean(legend.get(name, name))
+        if wanted in shown.values():
+            if name in legend:
+                raise UsageError(f"the legend gives two algorithms the name '{wanted}'")
+            wanted = f"{wanted} ({len(shown) + 1})"
+        shown[name] = wanted
+    return shown
+
+
+def write_files(content: Content, options: ReportOptions, say: Say) -> list[Path]:
+    """Writes all files of the report, the page last; returns their paths below the output folder."""
+    output = Path(options.output)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        files = []
+        if content.summary is not None:
+            _write(output / "summary.json", to_json(describe(content.summary, content.title)))
+            files.append(output / "summary.json")
+            say("writing tables")
+            files += write_tables(content.summary, output / "tables")
+            if options.formats:
+                files += draw_figures(content.summary, output / "figures", options.formats, say)
+        relative = [path.relative_to(output) for path in files]
+        say("writing the page")
+        _write(output / "index.html", render_page(dataclasses.replace(content, files=relative)))
+    except OSError as error:
+        raise UsageError(f"cannot write to {output}: {error.strerror or error}") from error
+    return [Path("index.html"), *relative]
+
+
+def _write(path: Path, content: str) -> None:
+    """Paths in it may hold bytes that are no UTF-8."""
+    write_atomically(path, content.encode("utf-8", "replace").decode("utf-8"))
+
+
+def _written(output: Path, files: Sequence[Path], content: Content) -> Iterator[str]:
+    folders = dict.fromkeys(path.parent for path in files)
+    for folder in folders:
+        members = [path for path in files if path.parent == folder]
+        if folder == Path():
+            yield from (str(output / path) for path in members)
+        else:
+            kinds = ", ".join(dict.fromkeys(path.suffix.removeprefix(".") for path in members))
+            yield f"{output / folder}/: {text.count(len(members), 'file')} ({kinds})"
+    failed = sum(attempt.state == "failed" for benchmark in content.benchmarks for attempt in benchmark.attempts)
+    if failed:
+        yield f"{text.count(failed, 'experiment')} failed: the page names them"
+    if content.summary is not None and content.summary.problems:
+        yield f"{text.count(len(content.summary.problems), 'thing')} to know about these results: the page names them"
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Say]:
+    """Says what is being done: beside a spinner on a terminal, else one line each on stderr."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda message: print(message, file=sys.stderr, flush=True)
+        return
+    with console.status("") as status:
+        yield lambda message: status.update(message.replace("[", r"\["))

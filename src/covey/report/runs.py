@@ -1,0 +1,442 @@
+"""Reads results: from any paths to a list of `Run`, and a list of `Problem` for everything that is odd about them.
+
+    runs, problems = read_runs(["bench/first", "theirs/ippo.json"])
+
+A path may be a run directory of covey, a parent of some at any depth (`seed_N/`, a benchmark), a folder of other
+libraries' files, or a file in MARL-eval's schema, of one run or merged of many. BenchMARL, Mava and OG-MARL write that
+schema with differences; all are read, and where something had to be decided, a `Problem` says what and why. Nothing is
+left out without one. Only paths that do not exist or hold no results at all are errors (`UsageError`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from covey.errors import UsageError, nearest
+from covey.metrics import MEAN_RETURN
+from covey.results import ABSOLUTE_METRICS, ELAPSED_TIME, STEP_COUNT
+
+# What others call covey's metrics. All names are compared in lower case, as MARL-eval's loader does.
+METRIC_NAMES: Mapping[str, str] = {
+    "return": MEAN_RETURN,  # BenchMARL
+    "mean_episode_return": MEAN_RETURN,  # Mava, OG-MARL
+    "episode_return": MEAN_RETURN,
+}
+BENCHMARL_RETURN = "return"
+MAVA_RATE = "steps_per_second"  # only Mava writes it; its win rates are in percent
+WIN_RATE = "win_rate"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One experiment's results. E evaluations, in order of frames; possibly none where there is an absolute metric.
+
+    `algorithm` is the name as shown: where runs of one algorithm differ in model or in fields, it says so
+    (`ippo (model=gru)`), and `task` likewise (`vmas/balance (time_limit=300)`).
+    """
+
+    task: str  # "suite/name"
+    algorithm: str
+    seed: str  # "0"
+    frames: np.ndarray  # [E], ascending
+    seconds: np.ndarray | None  # [E]; None where the file has no times
+    episodes: dict[str, list[np.ndarray]]  # metric → per evaluation, its episodes' values (NaN where not finite)
+    absolute: dict[str, np.ndarray]  # metric → episodes' values of the best parameters; empty if there is none
+    folder: Path | None  # covey's run directory
+    source: Path  # the file that this was read from
+    config: Mapping[str, Any] = field(default_factory=dict)  # config.yaml of `folder`
+    environment: Mapping[str, Any] = field(default_factory=dict)  # environment.json of `folder`
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """Something odd, and what was done about it, each part a plain phrase for people: `where: what (why)`."""
+
+    what: str  # "seed 2 is missing"
+    where: str  # "mappo on vmas/balance", or a path
+    why: str  # what it means or what was done: "intervals use the 2 seeds that are there"
+
+
+def read_runs(paths: Iterable[str | os.PathLike[str]]) -> tuple[list[Run], list[Problem]]:
+    """All runs found, sorted by task, algorithm and seed, each (task, algorithm, seed) once; and what was odd.
+
+    UsageError for a path that does not exist, and where no path holds any results.
+    """
+    given = [Path(path) for path in paths]
+    problems: list[Problem] = []
+    files: dict[Path, Path] = {}  # by what they resolve to, so that overlapping paths count once
+    for path in given:
+        try:
+            files |= {file.resolve(): file for file in find_files(path, problems) if file.resolve() not in files}
+        except OSError as error:
+            raise UsageError(f"cannot read '{path}': {error.strerror or error}") from error
+    found = [run for file in files.values() for run in read_file(file, problems)]
+    if not found:
+        first = f": {describe(problems[0])}" if problems else ""
+        raise UsageError(f"no results in {', '.join(map(str, given)) or 'no paths'}{first}")
+    runs = drop_duplicates(tell_apart(unify_case(found)), problems)
+    runs.sort(key=lambda run: (run.task, run.algorithm, sort_key(run.seed)))
+    return runs, list(dict.fromkeys(problems + find_gaps(runs)))
+
+
+def describe(problem: Problem) -> str:
+    """A problem in one line."""
+    return f"{problem.where}: {problem.what} ({problem.why})"
+
+
+def sort_key(seed: str) -> tuple[int, str]:
+    """Seeds by number, other names after them."""
+    return (int(seed), "") if seed.isdecimal() else (2**63, seed)
+
+
+# ----------------------------------------------------------------------------------------------------- finding files
+
+
+def find_files(path: Path, problems: list[Problem]) -> list[Path]:
+    """The result files that a path stands for, sorted; JSON files found on the way that are not results come along."""
+    if not path.exists():
+        siblings = [str(other) for other in path.parent.glob("*")] if path.parent.is_dir() else []
+        near = f"; nearest: {', '.join(nearest(str(path), siblings))}" if siblings else ""
+        raise UsageError(f"no file or folder '{path}'{near}")
+    return _walk(path, problems, set()) if path.is_dir() else [path]
+
+
+def is_run_directory(folder: Path) -> bool:
+    """covey's own; W&B and Hydra leave a config.yaml too, but not the other files."""
+    return (folder / "config.yaml").is_file() and any(
+        (folder / name).is_file() for name in ("environment.json", "results.json")
+    )
+
+
+def _walk(folder: Path, problems: list[Problem], seen: set[Path]) -> list[Path]:
+    if folder.resolve() in seen:  # a link to a folder above
+        return []
+    seen.add(folder.resolve())
+    try:
+        if is_run_directory(folder):
+            if (folder / "results.json").is_file():
+                return [folder / "results.json"]
+            problems.append(Problem(what="no evaluation yet", where=str(folder), why="left out"))
+            return []
+        children = sorted(child for child in folder.iterdir() if not child.name.startswith("."))
+    except OSError as error:
+        problems.append(Problem(what="cannot be read", where=str(folder), why=error.strerror or str(error)))
+        return []
+    files = []
+    for child in children:
+        if child.is_dir():
+            files += _walk(child, problems, seen)
+        elif child.suffix == ".json":
+            files.append(child)
+    return files
+
+
+# ----------------------------------------------------------------------------------------------------- reading a file
+
+
+def read_file(path: Path, problems: list[Problem]) -> list[Run]:
+    """The runs in a file of MARL-eval's schema; none, and a problem, where it is another or cannot be read."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        problems.append(Problem(what="cannot be read", where=str(path), why=error.strerror or str(error)))
+        return []
+    except (ValueError, RecursionError) as error:
+        problems.append(Problem(what="damaged or no JSON, left out", where=str(path), why=_one_line(error)))
+        return []
+    entries = list(_entries(data))
+    if not entries:
+        why = "MARL-eval's are environment → task → algorithm → run → step"
+        problems.append(Problem(what="holds no results, left out", where=str(path), why=why))
+    folder = path.parent if path.name == "results.json" and is_run_directory(path.parent) else None
+    config = _read_mapping(folder / "config.yaml", _load_yaml, problems) if folder else {}
+    environment = _read_mapping(folder / "environment.json", json.loads, problems) if folder else {}
+    runs = []
+    for names, steps in entries:
+        run = _make_run(names, steps, path, problems)
+        if run is not None:
+            runs.append(dataclasses.replace(run, folder=folder, config=config, environment=environment))
+    return runs
+
+
+def _entries(data: Any, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
+    """(environment, task, algorithm, run) and the steps of every run, wherever the nesting is right."""
+    if not isinstance(data, dict):
+        return
+    if len(names) < 4:
+        for name, inner in data.items():
+            yield from _entries(inner, (*names, name))
+        return
+    steps = {name.lower(): _lower(step) for name, step in data.items() if isinstance(step, dict)}
+    if ABSOLUTE_METRICS in steps or any(STEP_COUNT in step for step in steps.values()):
+        yield names, steps
+
+
+def _make_run(names: tuple[str, ...], steps: dict[str, Any], source: Path, problems: list[Problem]) -> Run | None:
+    suite, name, algorithm, seed = names
+    task = name if suite == name else f"{suite}/{name}"
+    seed = re.sub(r"^seed[_ ]?", "", seed, flags=re.IGNORECASE) or seed
+    where = f"{algorithm} on {task}, seed {seed} ({source})"
+
+    def note(what: str, why: str) -> None:
+        problems.append(Problem(what=what, where=where, why=why))
+
+    absolute = {metric: _values(value, metric, note) for metric, value in steps.pop(ABSOLUTE_METRICS, {}).items()}
+    evaluations = _evaluations(steps, note)
+    if not evaluations and not any(values.size for values in absolute.values()):
+        note("no evaluation in it", "left out")
+        return None
+    metrics = {name: None for step in evaluations.values() for name in step if name not in (STEP_COUNT, ELAPSED_TIME)}
+    episodes = {
+        metric: [_values(step.get(metric, []), metric, note) for step in evaluations.values()] for metric in metrics
+    }
+    if BENCHMARL_RETURN in metrics and absolute:
+        note("its absolute metric is BenchMARL's, the luckiest single episode", "not used")
+        absolute = {}
+    if MAVA_RATE in metrics and WIN_RATE in metrics:
+        note("its win rate is in percent, as Mava writes it", "divided by 100")
+        episodes[WIN_RATE] = [values / 100 for values in episodes[WIN_RATE]]
+        absolute |= {WIN_RATE: absolute[WIN_RATE] / 100} if WIN_RATE in absolute else {}
+    return Run(
+        task=task,
+        algorithm=algorithm,
+        seed=seed,
+        frames=np.array(list(evaluations), np.float64),
+        seconds=_seconds(list(evaluations.values()), note),
+        episodes=_canonical(episodes),
+        absolute=_canonical(absolute),
+        folder=None,
+        source=source,
+    )
+
+
+Note = Callable[[str, str], None]
+
+
+def _evaluations(steps: Mapping[str, dict[str, Any]], note: Note) -> dict[float, dict[str, Any]]:
+    """By frames, ascending: what a step is called says nothing about when it was."""
+    found: dict[float, dict[str, Any]] = {}
+    for name, step in steps.items():
+        frames = _number(step.get(STEP_COUNT))
+        if frames is None:
+            note(f"{name} has no step_count", "left out")
+            continue
+        if frames in found:
+            note(f"two evaluations at {frames:,.0f} frames", "the later in the file counts")
+        found[frames] = step
+    return dict(sorted(found.items()))
+
+
+def _seconds(evaluations: Sequence[dict[str, Any]], note: Note) -> np.ndarray | None:
+    times = [_number(step.get(ELAPSED_TIME)) for step in evaluations]
+    if not times or all(time is None for time in times):
+        return None
+    seconds = np.array([np.nan if time is None else time for time in times])
+    if np.isnan(seconds).any() or (np.diff(seconds) < 0).any():
+        note("times are missing or do not ascend", "left out of curves by seconds")
+        return None
+    return seconds
+
+
+def _values(value: Any, metric: str, note: Note) -> np.ndarray:
+    """One value per episode, from a list or a single number; NaN where it is null or not finite."""
+    try:
+        values = np.asarray(value, np.float64).reshape(-1)
+    except (TypeError, ValueError):
+        note(f"{metric} holds something that is no number", "these values are left out")
+        return np.empty(0)
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, list) and len(value) == 1:
+        [value] = value
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
+        return None
+    return float(value)
+
+
+def _canonical(by_metric: dict[str, Any]) -> dict[str, Any]:
+    """By covey's names; where a file has both, covey's counts."""
+    return {METRIC_NAMES.get(name, name): values for name, values in by_metric.items()} | {
+        name: values for name, values in by_metric.items() if name not in METRIC_NAMES
+    }
+
+
+def _read_mapping(path: Path, load: Callable[[str], Any], problems: list[Problem]) -> dict[str, Any]:
+    """Empty where the file is missing or bad: results can be shown without it."""
+    try:
+        content = load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        problems.append(Problem(what="cannot be read", where=str(path), why=_one_line(error)))
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _load_yaml(text: str) -> Any:
+    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # much faster where there is the C library
+
+
+def _lower(step: dict[str, Any]) -> dict[str, Any]:
+    return {name.lower(): value for name, value in step.items()}
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+# ------------------------------------------------------------------------------------------------ telling runs apart
+
+
+def unify_case(runs: Sequence[Run]) -> list[Run]:
+    """Tasks and algorithms that differ only in case, which MARL-eval's loader drops, get the first one's spelling."""
+    spelling: dict[str, str] = {}
+    return [
+        dataclasses.replace(
+            run,
+            task=spelling.setdefault(run.task.lower(), run.task),
+            algorithm=spelling.setdefault(run.algorithm.lower(), run.algorithm),
+        )
+        for run in runs
+    ]
+
+
+def tell_apart(runs: Sequence[Run]) -> list[Run]:
+    """Gives other names to what has one name and differs: tasks by their fields, algorithms by theirs and the models.
+
+    What a run was compared on must not depend on its folder's name; so two models under one algorithm become
+    `ippo (model=gru)` and `ippo (model=mlp)`, on every task. Files without a config.yaml keep their names.
+    """
+    tasks = _suffixes(runs, "task", ("task",), lambda run: run.task)
+    runs = [dataclasses.replace(run, task=run.task + suffix) for run, suffix in zip(runs, tasks, strict=True)]
+    sections = ("algorithm", "model", "critic_model")
+    algorithms = _suffixes(runs, "algorithm", sections, lambda run: (run.algorithm, run.task))
+    return [
+        dataclasses.replace(run, algorithm=run.algorithm + suffix) for run, suffix in zip(runs, algorithms, strict=True)
+    ]
+
+
+def _suffixes(
+    runs: Sequence[Run], attribute: str, sections: tuple[str, ...], cell: Callable[[Run], Any]
+) -> Iterator[str]:
+    """Per run, ` (field=value, …)` with the fewest fields that tell apart what differs within a cell; "" mostly."""
+    fields = [_flatten({name: run.config.get(name) for name in sections}) for run in runs]
+    chosen: dict[str, list[str]] = {}
+    for name in {getattr(run, attribute) for run in runs}:
+        cells = defaultdict(list)
+        for run, values in zip(runs, fields, strict=True):
+            if run.config and getattr(run, attribute) == name:
+                cells[cell(run)].append(values)
+        chosen[name] = _distinguishing(list(cells.values()))
+    for run, values in zip(runs, fields, strict=True):
+        parts = [f"{_short(name)}={values.get(name)}" for name in chosen[getattr(run, attribute)] if run.config]
+        yield f" ({', '.join(parts)})" if parts else ""
+
+
+def _distinguishing(cells: Sequence[Sequence[dict[str, str]]]) -> list[str]:
+    """Fields that split each cell as far as all fields together do; names before other fields."""
+    candidates = {name for cell in cells for values in cell for name in values if len({v.get(name) for v in cell}) > 1}
+    chosen: list[str] = []
+    parts = len(cells)
+    for name in sorted(candidates, key=lambda name: (not name.endswith(".name"), name.startswith("critic"), name)):
+        split = sum(len({tuple(v.get(n) for n in [*chosen, name]) for v in cell}) for cell in cells)
+        if split > parts:
+            chosen.append(name)
+            parts = split
+    return chosen
+
+
+def _flatten(values: Any, prefix: str = "") -> dict[str, str]:
+    if isinstance(values, dict):
+        return {k: v for name, inner in values.items() for k, v in _flatten(inner, f"{prefix}.{name}").items()}
+    return {prefix.removeprefix("."): str(values)}
+
+
+def _short(field_name: str) -> str:
+    """`model=` for model.name, `lr=` for algorithm.lr, `model.layers=` as it is."""
+    return re.sub(r"^(task|algorithm)\.", "", field_name).removesuffix(".name")
+
+
+def drop_duplicates(runs: Iterable[Run], problems: list[Problem]) -> list[Run]:
+    """Of runs with one task, algorithm and seed, the first; the others are named."""
+    kept: dict[tuple[str, str, str], Run] = {}
+    for run in runs:
+        first = kept.setdefault((run.task, run.algorithm, run.seed), run)
+        if first is not run:
+            what = f"seed {run.seed} of {run.algorithm} on {run.task} again"
+            problems.append(Problem(what=what, where=str(run.source), why=f"left out; {first.source} counts"))
+    return list(kept.values())
+
+
+# ---------------------------------------------------------------------------------------------------- what is missing
+
+
+def find_gaps(runs: Sequence[Run]) -> list[Problem]:
+    """Where runs do not form a rectangle: cells without runs, with fewer seeds, with other evaluation steps, …"""
+    cells: dict[tuple[str, str], list[Run]] = defaultdict(list)
+    for run in runs:
+        cells[run.task, run.algorithm].append(run)
+    tasks, algorithms = (sorted({cell[i] for cell in cells}) for i in (0, 1))
+    problems = []
+    for algorithm in algorithms:
+        without = [task for task in tasks if (task, algorithm) not in cells]
+        if without:
+            why = "these tasks are left out of aggregates; pairs that both have them are compared on them"
+            problems.append(Problem(what=f"no runs on {', '.join(without)}", where=algorithm, why=why))
+    most = max((len(cell) for cell in cells.values()), default=0)
+    all_seeds = {run.seed for run in runs}
+    for (task, algorithm), cell in cells.items():
+        where = f"{algorithm} on {task}"
+        if len(cell) < most:
+            problems.append(_too_few(where, cell, most, all_seeds))
+        problems += [Problem(what=what, where=where, why=why) for what, why in _unfinished(cell)]
+    return problems + [problem for task in tasks for problem in _unequal_steps(task, runs)]
+
+
+def _too_few(where: str, cell: Sequence[Run], most: int, all_seeds: set[str]) -> Problem:
+    seeds = [run.seed for run in cell]
+    missing = sorted(all_seeds.difference(seeds), key=sort_key)
+    names = f"; seed {', '.join(missing)} missing" if len(missing) == most - len(seeds) else ""
+    why = "intervals use the seeds that are there" if len(seeds) > 1 else "there is no interval for one seed"
+    return Problem(what=f"{len(seeds)} of {most} seeds{names}", where=where, why=why)
+
+
+def _unfinished(cell: Sequence[Run]) -> Iterator[tuple[str, str]]:
+    for run in cell:
+        wanted = (run.config.get("experiment") or {}).get("frames")
+        if isinstance(wanted, (int, float)) and run.frames.size and run.frames[-1] < wanted:
+            yield f"seed {run.seed} stopped at {run.frames[-1]:,.0f} of {wanted:,.0f} frames", "shown as far as it is"
+    without = [run.seed for run in cell if not run.absolute]
+    if without:
+        why = "on this task, every algorithm's final value is that of its last evaluations"
+        yield f"no absolute metric for seed {', '.join(without)}", why
+    none = [run.seed for run in cell if not run.frames.size]
+    if none:
+        yield f"no evaluation during training for seed {', '.join(none)}", "not in the curves"
+
+
+def _unequal_steps(task: str, runs: Sequence[Run]) -> Iterator[Problem]:
+    here = [run for run in runs if run.task == task and run.frames.size]
+    if len({tuple(run.frames) for run in here}) < 2:
+        return
+    [(usual, _)] = Counter(tuple(run.frames) for run in here).most_common(1)
+    others = [f"{run.algorithm} seed {run.seed}" for run in here if tuple(run.frames) != usual]
+    named = ", ".join(others[:6]) + (f" and {len(others) - 6} more" if len(others) > 6 else "")
+    yield Problem(
+        what=f"evaluated at other frames than the rest: {named}",
+        where=task,
+        why="curves are interpolated to common points",
+    )

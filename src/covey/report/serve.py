@@ -1,0 +1,111 @@
+"""Shows a report on this machine while experiments run: `covey report … serve=true`.
+
+A thread serves the report's own files on 127.0.0.1, never to other machines. The main thread looks at the result files
+and writes the report anew when they changed; the page asks for its own date and loads itself again when that did.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from covey.errors import CoveyError, UsageError
+
+HOST = "127.0.0.1"
+SECONDS_BETWEEN_LOOKS = 2.0
+REST = 4.0  # after a build that took a second, none for so many: experiments need the machine more
+SERVED = {"index.html", "summary.json", "figures", "tables"}
+
+
+def serve(server: ThreadingHTTPServer, folder: Path, paths: Sequence[Path], build: Callable[[], object]) -> None:
+    """Serves the report in `folder`, and builds it again when files below `paths` change, until interrupted."""
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    print(f"http://{HOST}:{server.server_address[1]}/  (Ctrl-C ends it)", flush=True)
+    try:
+        watch(folder, paths, build)
+    except KeyboardInterrupt:
+        print("\nstopped; the report stays")
+    finally:
+        server.shutdown()
+
+
+def make_server(folder: Path, port: int) -> ThreadingHTTPServer:
+    try:
+        return ThreadingHTTPServer((HOST, port), functools.partial(Handler, directory=os.fspath(folder)))
+    except OSError as error:
+        raise UsageError(f"cannot listen on port {port}: {error.strerror}; port=0 takes a free one") from error
+
+
+def watch(folder: Path, paths: Sequence[Path], build: Callable[[], object], looks: int | None = None) -> None:
+    """Builds when something changed, for so many looks or for ever. What cannot be built now may be later."""
+    seen = fingerprint(folder, paths)
+    while looks is None or (looks := looks - 1) >= 0:
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+        now = fingerprint(folder, paths)
+        if now == seen:
+            continue
+        seen = now
+        started = time.monotonic()
+        try:
+            build()
+            print(f"{time.strftime('%H:%M:%S')} written anew", flush=True)
+        except CoveyError as error:
+            print(f"covey: {error}", flush=True)
+        time.sleep(REST * (time.monotonic() - started))
+
+
+def fingerprint(folder: Path, paths: Sequence[Path]) -> frozenset[tuple[str, int, int]]:
+    """Name, date and size of every file that a report reads, checkpoints and the report itself left out."""
+    found = set()
+    for path in paths:
+        for name in _files(path, folder.resolve()):
+            try:
+                status = os.stat(name)
+            except OSError:
+                continue  # it was just replaced
+            found.add((name, status.st_mtime_ns, status.st_size))
+    return frozenset(found)
+
+
+def _files(path: Path, report: Path) -> list[str]:
+    if not path.is_dir():
+        return [os.fspath(path)]
+    names = []
+    for parent, folders, files in os.walk(path):
+        if Path(parent).resolve() == report:
+            folders.clear()
+            continue
+        folders[:] = [name for name in folders if name != "checkpoints" and not name.startswith(".")]
+        names += [os.path.join(parent, name) for name in files if name.endswith((".json", ".yaml", ".gif"))]
+    return names
+
+
+class Handler(SimpleHTTPRequestHandler):
+    """The report's files and nothing else of its folder, to requests for this machine by name."""
+
+    def send_head(self):  # type: ignore[no-untyped-def]  # as in the base class
+        # A page elsewhere can point its own name at this address, and then read what is served under it.
+        host = (self.headers.get("Host") or "").partition(":")[0]
+        first = Path(os.path.relpath(self.translate_path(self.path), self.directory)).parts[:1]
+        if host not in (HOST, "localhost") or not {*first} <= SERVED:
+            self.send_error(HTTPStatus.NOT_FOUND)
+            return None
+        return super().send_head()
+
+    def list_directory(self, path):  # type: ignore[no-untyped-def]
+        self.send_error(HTTPStatus.NOT_FOUND)
+        return None
+
+    def end_headers(self) -> None:
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        super().end_headers()
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass

@@ -1,0 +1,135 @@
+"""Reads what `covey speed` wrote on several machines and puts it side by side; covey/launch/speed.py has the schema.
+
+What a file does not hold, or holds in another form, stays empty: it may come from another version of covey.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from covey.errors import UsageError
+from covey.report import text
+
+KIND = "covey-speed"
+PARTS = {
+    "whole": "The whole loop",
+    "simulation": "Simulation alone",
+    "acting": "Simulation and acting",
+    "update": "Update alone",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """One machine."""
+
+    name: str
+    about: str  # processor, cores, memory, versions
+    measured: str  # task, algorithm, model
+    rates: Mapping[tuple[str, str, int], float]  # by part, device and number of environments: frames per second
+    limits: Mapping[tuple[str, int], str]  # by device and number of environments: what limits there
+    findings: tuple[str, ...]
+    recommendation: str  # words for `covey train`; "" where there are none
+
+
+@dataclass(frozen=True)
+class SpeedTable:
+    """Frames per second: a row for each number of environments, a column for each machine and device."""
+
+    heading: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def is_speed_file(path: Path) -> bool:
+    if path.suffix != ".json" or not path.is_file():
+        return False
+    try:
+        with open(path, encoding="utf-8") as file:
+            return f'"{KIND}"' in file.read(500)
+    except (OSError, ValueError):
+        return False
+
+
+def read_speed(path: Path) -> Speed:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read {path}: {error}") from error
+    if not isinstance(content, dict):
+        raise UsageError(f"{path} holds no speeds")
+    machine, settings, versions = (_mapping(content, key) for key in ("machine", "settings", "versions"))
+    rates, limits = _read_rows(content.get("rows"))
+    if not rates:
+        raise UsageError(f"{path} holds no speeds")
+    memory = machine.get("memory_bytes")
+    about = [
+        str(machine.get("processor") or ""),
+        f"{machine.get('cores_used', '?')} of {machine.get('cores', '?')} cores used",
+        f"{memory / 2**30:.0f} GiB" if isinstance(memory, (int, float)) else "",
+        *(str(name) for name in _list(machine.get("accelerators"))),
+        *(f"{name} {version}" for name, version in versions.items()),
+    ]
+    return Speed(
+        name=text.clean(str(machine.get("name") or path.stem)),
+        about=text.clean(", ".join(part for part in about if part)),
+        measured=text.clean(", ".join(str(settings[key]) for key in ("task", "algorithm", "model") if key in settings)),
+        rates=rates,
+        limits=limits,
+        findings=tuple(text.clean(str(finding)) for finding in _list(content.get("findings"))),
+        recommendation=text.clean(str(words)) if (words := _mapping(content, "recommendation").get("words")) else "",
+    )
+
+
+def speed_tables(speeds: Sequence[Speed]) -> list[SpeedTable]:
+    """One table per part that was timed anywhere."""
+    tables = []
+    for part, heading in PARTS.items():
+        places = [
+            (speed, device)
+            for speed in speeds
+            for device in dict.fromkeys(device for p, device, _ in speed.rates if p == part)
+        ]
+        sizes = sorted({size for speed in speeds for p, _, size in speed.rates if p == part})
+        rows = tuple((f"{size:,}", *(_rate(speed, part, device, size) for speed, device in places)) for size in sizes)
+        columns = ("Environments", *(f"{speed.name}: {device}" for speed, device in places))
+        if rows:
+            tables.append(SpeedTable(heading, columns, rows))
+    return tables
+
+
+def _rate(speed: Speed, part: str, device: str, size: int) -> str:
+    rate = speed.rates.get((part, device, size))
+    if rate is None:
+        return ""
+    limit = speed.limits.get((device, size)) if part == "whole" else None
+    return f"{rate:,.0f}{f' ({limit})' if limit else ''}"
+
+
+def _read_rows(rows: Any) -> tuple[dict[tuple[str, str, int], float], dict[tuple[str, int], str]]:
+    rates, limits = {}, {}
+    for row in _list(rows):
+        if not isinstance(row, dict) or not isinstance(row.get("environments"), int):
+            continue
+        device, size = text.clean(str(row.get("device", ""))), row["environments"]
+        for part in PARTS:
+            rate = _mapping(row, "frames_per_second").get(part)
+            if isinstance(rate, (int, float)) and math.isfinite(rate):
+                rates[part, device, size] = float(rate)
+        if row.get("limit"):
+            limits[device, size] = text.clean(str(row["limit"]))
+    return rates, limits
+
+
+def _mapping(content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = content.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,330 @@
+"""The tables of a report, each as LaTeX (booktabs), CSV and Markdown: `write_tables(summary, folder)`.
+
+A `Table` is made once from the summary; three functions turn it into text, each with its own escaping. LaTeX and
+Markdown are for readers: rounded, intervals in brackets, the best in bold. CSV is for programs: every digit, limits of
+intervals in columns of their own.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from covey.files import write_atomically
+from covey.report import text
+from covey.report.statistics import Estimate
+from covey.report.summary import Comparison, Summary
+
+SCORE_PLACES = 3
+AGGREGATES = (("IQM", "iqm"), ("Median", "median"), ("Mean", "mean"), ("Optimality gap", "optimality_gap"))
+
+Cell = str | int | float | Estimate | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    cells: tuple[Cell, ...]
+    places: int = SCORE_PLACES  # of its numbers that are not whole
+    best: frozenset[int] = frozenset()  # columns to set in bold
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    name: str  # of its files, without suffix
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+def write_tables(summary: Summary, folder: Path) -> list[Path]:
+    """Writes every table that has rows, in the three forms; returns the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for table in make_tables(summary):
+        for suffix, render in FORMS.items():
+            path = folder / f"{table.name}.{suffix}"
+            if table.rows:
+                write_atomically(path, render(table))
+                written.append(path)
+            else:
+                path.unlink(missing_ok=True)  # of an earlier report in the same folder
+    return written
+
+
+def make_tables(summary: Summary) -> list[Table]:
+    """All of them; without rows where the runs do not suffice."""
+    return [
+        aggregates_table(summary),
+        finals_table(summary),
+        improvements_table(summary),
+        task_comparisons_table(summary),
+        costs_table(summary),
+    ]
+
+
+# ---------------------------------------------------------------------------------------------------------- tables
+
+
+def aggregates_table(summary: Summary) -> Table:
+    aggregates = summary.aggregates
+    best = {name: _best([getattr(a, field).value for a in aggregates], name) for name, field in AGGREGATES}
+    rows = tuple(
+        Row(
+            cells=(
+                a.algorithm,
+                a.num_runs,
+                *(getattr(a, field) for _, field in AGGREGATES),
+                mean_rank(summary, a.algorithm),
+            ),
+            best=frozenset(column for column, (name, _) in enumerate(AGGREGATES, start=2) if row in best[name]),
+        )
+        for row, a in enumerate(aggregates)
+    )
+    caption = _sentences(
+        f"Scores over {text.count(len(summary.aggregate_tasks), 'task')} ({text.name_list(summary.aggregate_tasks)})",
+        summary.normalisation_text,
+        summary.final_text,
+        summary.interval_text,
+    )
+    columns = ("Algorithm", "Runs", *(name for name, _ in AGGREGATES), "Mean rank")
+    return Table(name="aggregates", caption=caption, columns=columns, rows=rows)
+
+
+def finals_table(summary: Summary) -> Table:
+    rows = []
+    for task in summary.tasks:
+        finals = [summary.final(task, algorithm) for algorithm in summary.algorithms]
+        means = [math.nan if final is None else final.mean.value for final in finals]
+        signed = [value if summary.higher_is_better else -value for value in means]
+        rows.append(
+            Row(
+                cells=(task, *(None if final is None else final.mean for final in finals)),
+                places=text.places(means),
+                best=frozenset(1 + column for column in _largest(signed)),
+            )
+        )
+    seeds = text.span([len(final.seeds) for final in summary.finals])
+    caption = _sentences(
+        f"{summary.metric}{f' ({summary.unit})' if summary.unit else ''} per task, mean over seeds ({seeds} per cell)",
+        summary.final_text,
+        "In brackets, 95% intervals by Student's t",
+    )
+    return Table(name="finals", caption=caption, columns=("Task", *summary.algorithms), rows=tuple(rows))
+
+
+def improvements_table(summary: Summary) -> Table:
+    rows = tuple(
+        Row(cells=(c.first, c.second, len(c.tasks), c.probability, c.p_value, c.p_corrected))
+        for c in summary.improvements
+    )
+    caption = _sentences(
+        "Probability that a run of the first algorithm beats one of the second, mean over tasks",
+        summary.interval_text,
+        summary.test_text,
+    )
+    columns = ("First", "Second", "Tasks", "Probability", "p", "p, corrected")
+    return Table(name="improvements", caption=caption, columns=columns, rows=rows)
+
+
+def task_comparisons_table(summary: Summary) -> Table:
+    rows = tuple(
+        Row(cells=(task_of(c), c.first, c.second, c.probability.value, c.p_value, c.p_corrected, c.smallest_p))
+        for c in summary.task_comparisons
+    )
+    caption = _sentences("Pairs of algorithms, task by task", summary.test_text)
+    columns = ("Task", "First", "Second", "Probability", "p", "p, corrected", "Smallest possible p")
+    return Table(name="task_comparisons", caption=caption, columns=columns, rows=rows)
+
+
+def costs_table(summary: Summary) -> Table:
+    rows = tuple(
+        Row(
+            cells=(
+                cost.task,
+                cost.algorithm,
+                cost.num_runs,
+                _whole(cost.frames),
+                cost.compiling,
+                cost.collecting,
+                cost.updating,
+                cost.training,
+                cost.evaluating,
+                _whole(cost.frames_per_second),
+                "; ".join(cost.devices),
+            ),
+            places=1,
+        )
+        for cost in summary.costs
+    )
+    columns = (
+        "Task",
+        "Algorithm",
+        "Runs",
+        "Frames",
+        "Compile, s",
+        "Collect, s",
+        "Update, s",
+        "Train, s",
+        "Evaluate, s",
+        "Frames per second",
+        "Device",
+    )
+    caption = "Cost of a run, mean over seeds. Training is collecting and updating."
+    return Table(name="costs", caption=caption, columns=columns, rows=rows)
+
+
+def mean_rank(summary: Summary, algorithm: str) -> Estimate | None:
+    if summary.ranking is None or algorithm not in summary.ranking.algorithms:
+        return None
+    row, band = summary.ranking.algorithms.index(algorithm), summary.ranking.mean_rank
+    return Estimate(value=float(band.value[row]), low=float(band.low[row]), high=float(band.high[row]))
+
+
+def task_of(comparison: Comparison) -> str:
+    return text.name_list(comparison.tasks)
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None or not math.isfinite(value) else round(value)
+
+
+def _best(values: Sequence[float], aggregate: str) -> frozenset[int]:
+    """Scores are better when larger, whichever way the metric points; the optimality gap is what is missing to 1."""
+    return _largest([-value for value in values] if aggregate == "Optimality gap" else values)
+
+
+def _largest(values: Sequence[float]) -> frozenset[int]:
+    """Where the largest stand; nowhere if there is nothing to compare."""
+    finite = [value for value in values if math.isfinite(value)]
+    if len(finite) < 2:
+        return frozenset()
+    return frozenset(index for index, value in enumerate(values) if value == max(finite))
+
+
+def _sentences(*parts: str) -> str:
+    return " ".join(f"{part.rstrip('.')}." for part in parts if part)
+
+
+# ----------------------------------------------------------------------------------------------------------- forms
+
+
+def to_csv(table: Table) -> str:
+    output = io.StringIO()
+    writer = csv.writer(output, lineterminator="\n")
+    with_interval = [_has_estimates(table, column) for column in range(len(table.columns))]
+    writer.writerow(
+        cell
+        for name, wide in zip(table.columns, with_interval, strict=True)
+        for cell in ([_csv_text(f"{name}{part}") for part in ("", " low", " high")] if wide else [_csv_text(name)])
+    )
+    for row in table.rows:
+        writer.writerow(
+            value for cell, wide in zip(row.cells, with_interval, strict=True) for value in _csv_cells(cell, wide)
+        )
+    return output.getvalue()
+
+
+def to_markdown(table: Table) -> str:
+    rules = (" --- " if _is_text(table, column) else " ---: " for column in range(len(table.columns)))
+    lines = [f"| {' | '.join(map(escape_markdown, table.columns))} |", f"|{'|'.join(rules)}|"]
+    for row in table.rows:
+        cells = [_markdown_cell(cell, row.places) for cell in row.cells]
+        lines.append(f"| {' | '.join(f'**{cell}**' if c in row.best else cell for c, cell in enumerate(cells))} |")
+    return "\n".join([*lines, "", escape_markdown(table.caption), ""])
+
+
+def to_latex(table: Table) -> str:
+    """For a document that has \\usepackage{booktabs}."""
+    alignment = "".join("l" if _is_text(table, column) else "r" for column in range(len(table.columns)))
+    body = []
+    for row in table.rows:
+        cells = [_latex_cell(cell, row.places) for cell in row.cells]
+        body.append(" & ".join(f"\\textbf{{{cell}}}" if c in row.best else cell for c, cell in enumerate(cells)))
+    return "\n".join(
+        [
+            "\\begin{table}",
+            "\\centering",
+            f"\\caption{{{escape_latex(table.caption)}}}",
+            f"\\label{{tab:{table.name.replace('_', '-')}}}",
+            f"\\begin{{tabular}}{{{alignment}}}",
+            "\\toprule",
+            f"{' & '.join(map(escape_latex, table.columns))} \\\\",
+            "\\midrule",
+            *(f"{line} \\\\" for line in body),
+            "\\bottomrule",
+            "\\end{tabular}",
+            "\\end{table}",
+            "",
+        ]
+    )
+
+
+FORMS: dict[str, Callable[[Table], str]] = {"tex": to_latex, "csv": to_csv, "md": to_markdown}
+
+LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "[": "{[}",  # after a line's \\ or a command, a bare one would open an optional argument
+    "]": "{]}",
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+}
+
+
+def escape_latex(name: str) -> str:
+    return "".join(LATEX.get(character, character) for character in name)
+
+
+def escape_markdown(name: str) -> str:
+    """Also against HTML, which Markdown passes on."""
+    return re.sub(r"([\\`*_|\[\]~])", r"\\\1", name.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
+
+
+def _latex_cell(cell: Cell, digits: int) -> str:
+    return escape_latex(cell) if isinstance(cell, str) else _rounded(cell, digits).replace("-", "$-$")
+
+
+def _markdown_cell(cell: Cell, digits: int) -> str:
+    return escape_markdown(cell) if isinstance(cell, str) else _rounded(cell, digits)
+
+
+def _rounded(cell: int | float | Estimate | None, digits: int) -> str:
+    if cell is None:
+        return ""
+    if isinstance(cell, Estimate):
+        return text.estimate(cell, digits)
+    return text.number(cell, 0 if isinstance(cell, int) else digits)
+
+
+def _csv_cells(cell: Cell, wide: bool) -> list[str]:
+    if not wide:
+        return [_csv_number(cell)]
+    values = (cell.value, cell.low, cell.high) if isinstance(cell, Estimate) else (None, None, None)
+    return [_csv_number(value) for value in values]
+
+
+def _csv_number(cell: Cell) -> str:
+    if isinstance(cell, str):
+        return _csv_text(cell)
+    return "" if cell is None or (isinstance(cell, float) and not math.isfinite(cell)) else str(cell)
+
+
+def _csv_text(name: str) -> str:
+    """Spreadsheets run text that begins like a formula; the apostrophe keeps it text."""
+    return f"'{name}" if name.startswith(("=", "+", "-", "@")) else name
+
+
+def _has_estimates(table: Table, column: int) -> bool:
+    return any(isinstance(row.cells[column], Estimate) for row in table.rows)
+
+
+def _is_text(table: Table, column: int) -> bool:
+    return all(isinstance(row.cells[column], str) for row in table.rows)

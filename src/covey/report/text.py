@@ -1,0 +1,86 @@
+"""Names and numbers as text, the same way in figures, tables and on the page.
+
+Names come from files that anyone may have written: `clean` is applied to each once, before anything shows it. All
+numbers of one column share their places behind the point, which `places` derives from the largest of them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterable
+
+from covey.report.statistics import Estimate
+
+UNDEFINED = "n/a"
+
+
+def clean(text: str) -> str:
+    """Without control characters and halves of surrogate pairs, which neither XML nor UTF-8 can hold."""
+    printable = "".join(" " if ord(c) < 32 or 0x7F <= ord(c) < 0xA0 or 0xD800 <= ord(c) < 0xE000 else c for c in text)
+    return " ".join(printable.split()) or "(no name)"
+
+
+def shorten(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 1].rstrip()}…"
+
+
+def file_stem(text: str, taken: Collection[str] = ()) -> str:
+    """`text` as the stem of a file's name, unlike any of `taken`: vmas/balance → vmas-balance."""
+    stem = re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-._")[:80] or "unnamed"
+    number, unique = 2, stem
+    while unique in taken:
+        number, unique = number + 1, f"{stem}-{number}"
+    return unique
+
+
+def places(values: Iterable[float]) -> int:
+    """How many places behind the point these values want: four digits of the largest, but three places above 0.01."""
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    if largest == 0.0:
+        return 2
+    digits = 3 - math.floor(math.log10(largest))
+    return min(max(digits, 0), 3 if largest >= 0.01 else 9)
+
+
+def number(value: float | None, digits: int) -> str:
+    """With thousands separated; zero has no sign."""
+    if value is None or not math.isfinite(value):
+        return UNDEFINED
+    text = f"{value:,.{digits}f}"
+    return text.lstrip("-") if not text.strip("-0.,") else text
+
+
+def estimate(value: Estimate, digits: int) -> str:
+    """`0.51 [0.42, 0.60]`, or the number alone where it has no interval."""
+    middle = number(value.value, digits)
+    if not (math.isfinite(value.low) and math.isfinite(value.high)):
+        return middle
+    return f"{middle} [{number(value.low, digits)}, {number(value.high, digits)}]"
+
+
+def probability(value: float) -> str:
+    """A p-value: below a thousandth only that."""
+    if not math.isfinite(value):
+        return UNDEFINED
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def count(amount: int, thing: str) -> str:
+    """`1 run`, `3 runs`."""
+    return f"{amount:,} {thing}{'' if amount == 1 else 's'}"
+
+
+def span(values: Collection[float], digits: int = 0) -> str:
+    """`3`, or `3 to 5` where they differ."""
+    if not values:
+        return UNDEFINED
+    low, high = number(min(values), digits), number(max(values), digits)
+    return low if low == high else f"{low} to {high}"
+
+
+def name_list(names: Iterable[str], most: int = 12) -> str:
+    """Names separated by commas; beyond `most`, how many more there are."""
+    names = list(names)
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

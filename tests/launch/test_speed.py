@@ -1,0 +1,127 @@
+"""`covey speed`: its rules on rows made by hand, and one tiny real measurement."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from covey import cli
+from covey.launch.speed import Row, elasticity, find, find_limit, good_row, judge, recommend
+
+
+def row(
+    environments: int, seconds: float, device: str = "cpu x1", *, launch: float = 0.0, transfer: float = 0.0
+) -> Row:
+    """An iteration of ten steps; a tenth of the time is simulation, three are acting, six are the update."""
+    devices = int(device.rpartition("x")[2]) if "x" in device else 1
+    return {
+        "device": device,
+        "devices": devices,
+        "environments": environments,
+        "frames_per_second": {"whole": 10 * environments / seconds},
+        "seconds_per_iteration": {
+            "simulation": 0.1 * seconds,
+            "acting": 0.3 * seconds,
+            "update": 0.6 * seconds,
+            "whole": seconds,
+        },
+        "iterations_per_chunk": 10,
+        "launch_seconds": launch,
+        "transfer_seconds": transfer,
+    }
+
+
+def test_what_limits() -> None:
+    # 1 → 8: as long; 8 → 64: 4 times; 64 → 512: 8 times as long.
+    rows = [row(1, 0.01), row(8, 0.01), row(64, 0.04), row(512, 0.32)]
+    assert [elasticity(r, rows) for r in rows] == pytest.approx([0.0, 2 / 3, 1.0, 1.0])
+    assert [r["limit"] for r in judge(rows)] == ["launch overhead", "too few environments", "compute", "compute"]
+    assert {r["largest_part"] for r in judge(rows)} == {"update"}
+    assert find_limit(rows[0], rows[:1]) is None
+
+
+def test_launches_and_transfers_of_a_chunk_limit_where_they_take_a_fifth() -> None:
+    # Ten iterations of 10 ms in a chunk: 25 ms are a fifth of 125.
+    others = [row(8, 0.08)]
+    for name, limit in {"launch": "launch overhead", "transfer": "transfers"}.items():
+        slow, fast = row(1, 0.01, **{name: 0.0251}), row(1, 0.01, **{name: 0.0249})
+        assert find_limit(slow, [slow, *others]) == limit
+        assert find_limit(fast, [fast, *others]) == "compute"
+
+
+def test_the_recommendation_takes_no_more_environments_than_it_needs() -> None:
+    # 1000, 9100, 10000 frames per second on one core; 15000 at most on two.
+    one = [row(1, 0.01), row(64, 640 / 9100), row(512, 5120 / 10000)]
+    two = [row(64, 640 / 12000, "cpu x2"), row(512, 5120 / 15000, "cpu x2")]
+    assert good_row(one)["environments"] == 64
+    assert recommend(one)["words"] == "experiment.platform=cpu experiment.devices=1 experiment.num_envs=64"
+    best = recommend([*one, *two])
+    assert (best["device"], best["environments"]) == ("cpu x2", 512)
+    assert best["frames_per_second"] == pytest.approx(15000)
+    assert "2 cores are 1.50 times one, at 512 environments" in find(judge([*one, *two]))
+
+
+def test_why_the_gpu_is_slower_than_the_cpu() -> None:
+    cpu = [row(8, 0.01), row(64, 0.08), row(512, 0.64)]  # 8000 frames per second throughout
+    gpu = [row(8, 0.1, "gpu 0"), row(64, 0.1, "gpu 0"), row(512, 0.1, "gpu 0")]  # 800, 6400, 51200
+    findings = find(judge([*cpu, *gpu]))
+    assert (
+        "gpu 0 is slower than the CPU at 64 environments (0.80 times, for launch overhead); from 512 on it is faster"
+        in findings
+    )
+    assert recommend([*cpu, *gpu])["device"] == "gpu 0"
+    never = find(judge([*cpu, *gpu[:2]]))
+    assert any(text.endswith("(0.80 times, for launch overhead)") for text in never)
+    assert "gpu 0 is faster than the CPU at every number of environments" in find(judge([*cpu, gpu[2]]))
+
+
+def test_a_real_measurement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "speed.json"
+    words = ["task=probe/copy", "algorithm=ippo", "model.layers=[8]", "experiment.rollout_length=8"]
+    sizes = ["algorithm.epochs=1", "algorithm.num_minibatches=1", "environments=[1,2]", "seconds=0.01", "name=mine"]
+    assert cli.main(["speed", *words, *sizes, f"output={output}"]) == 0
+    printed = capsys.readouterr().out
+    report: dict[str, Any] = json.loads(output.read_text())
+    assert report["kind"] == "covey-speed" and report["machine"]["name"] == "mine"
+    cores = report["machine"]["cores_used"]
+    measured = {(r["device"], r["environments"]) for r in report["rows"]}
+    assert measured == {("cpu x1", 1), ("cpu x1", 2)} | ({("cpu x2", 2)} if cores == 2 else set())
+    assert any("left out: 1 environments" in finding for finding in report["findings"]) == (cores > 1)
+    for r in report["rows"]:
+        assert r["frames_per_iteration"] == 8 * r["environments"]
+        assert r["frames_per_second"].keys() == {"simulation", "acting", "update", "whole"}
+        assert all(value > 0 for value in r["frames_per_second"].values())
+        seconds = r["seconds_per_iteration"]
+        assert r["frames_per_second"]["whole"] == pytest.approx(r["frames_per_iteration"] / seconds["whole"])
+    assert report["recommendation"]["words"] in " ".join(printed.split())
+    assert report["versions"]["jax"] and all(finding in printed for finding in report["findings"])
+
+
+@pytest.mark.slow
+def test_it_times_learning_from_replay(tmp_path: Path) -> None:
+    words = ["task=probe/copy", "algorithm=iql", "model.layers=[8]", "buffer.size=1024", "buffer.batch_size=8"]
+    output = tmp_path / "speed.json"
+    assert cli.main(["speed", *words, "environments=[2]", "seconds=0.01", f"output={output}"]) == 0
+    rows = json.loads(output.read_text())["rows"]
+    assert all(r["seconds_per_iteration"]["update"] > 0 for r in rows)
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("environments=[0]", "environments takes numbers from 1 on, not [0]"),
+        ("environments=8", "speed.environments takes a list, not 8"),
+        ("seconds=0", "seconds must be above 0"),
+        ("output=no/such/folder/speed.json", "there is no such folder"),
+        ("task=nothing", "unknown task 'nothing'"),
+        ("secnds=3", "unknown key 'secnds'"),
+        ("loggers=[wandbb]", "unknown logger 'wandbb'"),
+    ],
+)
+def test_bad_input(capsys: pytest.CaptureFixture[str], word: str, message: str) -> None:
+    assert cli.main(["speed", word]) == 2
+    output = capsys.readouterr()
+    assert output.out == "" and message in output.err and output.err.count("\n") == 1

@@ -1,0 +1,329 @@
+"""`covey report`: what it writes and says, its options, and the line that each bad input gets."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import made
+import pytest
+import yaml
+
+from covey import cli
+from covey.report import serve
+from covey.report.report import ReportOptions, build, parse_value
+
+FAST = "formats=[]"
+
+
+def run(*arguments: str | Path) -> int:
+    return cli.main(["report", *map(str, arguments)])
+
+
+def fails(capsys: pytest.CaptureFixture[str], *arguments: str | Path, code: int = 2) -> str:
+    """The one line that it fails with, after what it said it was doing."""
+    capsys.readouterr()
+    assert run(*arguments) == code
+    output = capsys.readouterr()
+    assert output.out == ""
+    *progress, line = output.err.splitlines()
+    assert line.startswith("covey: ") and not any(text.startswith("covey: ") for text in progress)
+    assert "Traceback" not in output.err
+    return line
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made.write_benchmark(tmp_path_factory.mktemp("cli") / "bench")
+
+
+def summary_of(output: Path) -> dict[str, Any]:
+    return json.loads((output / "summary.json").read_text())
+
+
+def test_it_writes_everything_and_says_so(bench: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "deep" / "report"
+    assert run(bench, f"output={output}", "formats=svg") == 0
+    said = capsys.readouterr()
+    assert said.out.splitlines()[:4] == [
+        f"{output}/index.html",
+        f"{output}/summary.json",
+        f"{output}/tables/: 15 files (tex, csv, md)",
+        f"{output}/figures/: 8 files (svg)",
+    ]
+    assert {path.name for path in output.iterdir()} == {"index.html", "summary.json", "tables", "figures"}
+    assert "drawing performance_profiles" in said.err
+
+
+def test_help_is_fast_and_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from covey import cli; cli.main(['report', '--help']); "
+        "print([m for m in ('numpy', 'jax', 'matplotlib', 'covey.report') if m in sys.modules], file=sys.stderr)"
+    )
+    started = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    print(f"{time.perf_counter() - started:.2f} s")
+    assert done.stdout.startswith("covey report RUNS")
+    assert done.stderr.strip() == "[]"
+
+
+def test_a_report_imports_no_jax(bench: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys; from covey import cli; "
+        f"cli.main(['report', {str(bench)!r}, 'output={tmp_path / 'report'}', '{FAST}']); "
+        "print([m for m in ('jax', 'flax', 'hydra', 'matplotlib') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr
+
+
+def test_options(bench: Path, tmp_path: Path) -> None:
+    output = tmp_path / "report"
+    words = ["legend={mappo: 'MAPPO, ours'}", "order=[mappo]", "pairs=[[mappo,ippo]]", "normalisation=minmax"]
+    assert run(bench, f"output={output}", FAST, "title=a=b", *words) == 0
+    summary = summary_of(output)
+    assert summary["title"] == "a=b"
+    assert summary["algorithms"] == ["MAPPO, ours", "ippo"]
+    assert [(c["first"], c["second"]) for c in summary["improvements"]] == [("MAPPO, ours", "ippo")]
+    assert summary["options"]["normalisation"] == "minmax"
+    assert summary["aggregates"][0]["mean"]["value"] > summary["aggregates"][1]["mean"]["value"]
+
+
+def test_another_metric(tmp_path: Path) -> None:
+    step = {"step_count": 0, "mean_return": [1.0], "win_rate": [0.25, 0.75]}
+    (tmp_path / "a.json").write_text(json.dumps({"smax": {"2s3z": {"qmix": {"seed_0": {"step_0": step}}}}}))
+    assert run(tmp_path / "a.json", f"output={tmp_path / 'report'}", FAST, "metric=win_rate") == 0
+    summary = summary_of(tmp_path / "report")
+    assert summary["metric"] == "win_rate"
+    assert summary["finals"][0]["mean"]["value"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("legend", "{mappo: MAPPO}", {"mappo": "MAPPO"}),
+        ("legend", "{mappo:MAPPO,ippo:I}", {"mappo": "MAPPO", "ippo": "I"}),
+        ("order", "[a,b]", ["a", "b"]),
+        ("order", "a", ["a"]),
+        ("pairs", "[[a,b]]", [["a", "b"]]),
+        ("pairs", "[a,b]", [["a", "b"]]),
+        ("formats", "png", ["png"]),
+        ("serve", "true", True),
+        ("port", "8080", 8080),
+        ("title", "true", "true"),
+        ("metric", "1e3", "1e3"),
+    ],
+)
+def test_values_are_read_as_typed(name: str, text: str, expected: Any) -> None:
+    assert parse_value(name, text) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["metric=reward"], "unknown metric 'reward'; nearest: mean_return"),
+        (["normalisation=anchor"], "unknown value for report.normalisation 'anchor'; nearest: anchors"),
+        (["legend={mapo: X}"], "unknown algorithm in the legend 'mapo'; nearest: mappo"),
+        (["legend={mappo: ippo}"], "the legend gives two algorithms the name 'ippo'"),
+        (["legend={mappo: 3}"], "legend takes names for names"),
+        (["legend=[mappo]"], "report.legend takes a mapping"),
+        (["order=[mapo]"], "unknown algorithm 'mapo'; nearest: mappo"),
+        (["pairs=[[mappo]]"], "a pair is two algorithms, not ['mappo']"),
+        (["pairs=[[mappo,qmix]]"], "unknown algorithm 'qmix'"),
+        (["formats=[gif]"], "unknown format 'gif'; there are png, svg, pdf"),
+        (["order=[a"], "cannot read order=[a: it is no YAML"),
+        (["port=99999"], "port must be between 0 and 65535"),
+        (["serve=maybe"], "report.serve takes bool, not 'maybe'"),
+        (["titel=x"], "unknown key of report 'titel'; nearest: title"),
+        (["no/such/folder"], "no file or folder 'no/such/folder'"),
+    ],
+)
+def test_bad_words(
+    bench: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], line: str
+) -> None:
+    assert line in fails(capsys, bench, f"output={tmp_path / 'report'}", *words)
+    assert not (tmp_path / "report").exists()
+
+
+def test_no_paths_no_results_no_place(bench: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "report needs run directories" in fails(capsys)
+    (tmp_path / "empty").mkdir()
+    assert "no results in" in fails(capsys, tmp_path / "empty")
+    (tmp_path / "file").write_text("")
+    assert "cannot write to" in fails(capsys, bench, f"output={tmp_path / 'file'}", FAST)
+
+
+@pytest.mark.parametrize(
+    "content", ['{"a": {"b"', "[1, 2]", "\x00\xff", '{"kind": "other"}', "", '{"a": {"b": {"c": {"seed_0": {}}}}}']
+)
+def test_a_file_that_holds_no_results(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str) -> None:
+    path = tmp_path / "bad.json"
+    path.write_bytes(content.encode("latin-1"))
+    assert "no results in" in fails(capsys, path, f"output={tmp_path / 'report'}")
+
+
+def test_bad_files_beside_good_ones_are_named(bench: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "cut.json").write_text('{"a": {"b"')
+    assert run(bench, tmp_path / "cut.json", f"output={tmp_path / 'report'}", FAST) == 0
+    problems = summary_of(tmp_path / "report")["problems"]
+    assert [problem["where"] for problem in problems] == [str(tmp_path / "cut.json")]
+    assert "1 thing to know about these results" in capsys.readouterr().out
+    assert "damaged or no JSON" in (tmp_path / "report" / "index.html").read_text()
+
+
+def test_names_that_are_no_unicode_and_files_of_covey_are_no_problem(tmp_path: Path) -> None:
+    made.write_foreign(tmp_path / "odd.json", names=["a\ud800b", "a\tb", "a b"], task="x\u0000y")
+    made.write_speed(tmp_path / "speed.json", "laptop", 1e4)
+    assert run(tmp_path, f"output={tmp_path / 'report'}", "formats=svg") == 0
+    assert run(tmp_path, f"output={tmp_path / 'report'}", FAST) == 0  # its own summary.json is there now
+    summary = summary_of(tmp_path / "report")
+    assert len(set(summary["algorithms"])) == 3
+    assert not any("speed.json" in p["where"] or "summary.json" in p["where"] for p in summary["problems"])
+
+
+@pytest.mark.parametrize("odd", ["text", 3, [1, "<b>"], {"number": {}, "kind": []}, None])
+def test_odd_environments_make_a_page(tmp_path: Path, odd: Any) -> None:
+    names = ("device", "packages", "git_commit", "cpu_count", "platform", "python", "started", "command", "returns")
+    made.write_run(tmp_path / "runs", environment=dict.fromkeys(names, odd))
+    assert run(tmp_path / "runs", f"output={tmp_path / 'report'}", FAST) == 0
+    assert "<b>" not in (tmp_path / "report" / "index.html").read_text().replace("<b>vmas/", "")
+
+
+def write_benchmark_files(folder: Path) -> None:
+    """What `covey benchmark` leaves of three experiments: one done, one failed, one not begun."""
+    experiments = [
+        {"name": name, "task": "vmas/balance", "algorithm": "mappo", "seeds": seeds, "command": f"covey train {name}"}
+        for name, seeds in (("first", [0]), ("second", [0, 1]))
+    ]
+    folder.mkdir(exist_ok=True)
+    (folder / "benchmark.yaml").write_text(
+        yaml.safe_dump({"kind": "covey-benchmark", "commands": ["covey benchmark x"], "experiments": experiments})
+    )
+    (folder / "status").mkdir()
+    for name, state, error in (
+        ("first-seed_0", "done", None),
+        ("second-seed_0", "failed", "it ran <b>out</b> of memory"),
+    ):
+        status = {"kind": "covey-status", "state": state, "error": error, "log": f"status/{name}.log"}
+        (folder / "status" / f"{name}.json").write_text(json.dumps(status))
+
+
+def test_a_benchmark_tells_what_failed_and_how_to_train_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made.write_run(tmp_path / "bench" / "first")
+    write_benchmark_files(tmp_path / "bench")
+    assert run(tmp_path / "bench", f"output={tmp_path / 'report'}", FAST) == 0
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert "1 of 3 done" in page and "1 failed, 1 waiting" in page
+    assert "it ran &lt;b&gt;out&lt;/b&gt; of memory" in page
+    assert "covey benchmark x" in page and "covey train first" in page
+    assert "1 experiment failed" in capsys.readouterr().out
+    assert summary_of(tmp_path / "report")["problems"] == []
+
+
+def test_a_benchmark_without_results_has_a_page(tmp_path: Path) -> None:
+    write_benchmark_files(tmp_path / "bench")
+    assert run(tmp_path / "bench", f"output={tmp_path / 'report'}") == 0
+    assert "No results yet." in (tmp_path / "report" / "index.html").read_text()
+
+
+# ----------------------------------------------------------------------------------------------------------- serving
+
+
+def ask(port: int, path: str, method: str = "GET", host: str | None = None) -> tuple[int, bytes, str | None]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request(method, path, headers={"Host": host or f"127.0.0.1:{port}"})
+    answer = connection.getresponse()
+    return answer.status, answer.read(), answer.getheader("Last-Modified")
+
+
+def test_serving_gives_the_report_and_nothing_else(bench: Path, tmp_path: Path) -> None:
+    output = tmp_path / "report"
+    build([str(bench)], ReportOptions(output=str(output), formats=()), "covey report")
+    (output / "secret.txt").write_text("no")
+    (tmp_path / "above.html").write_text("no")
+    with serve.make_server(output, 0) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        host, port = server.server_address[:2]
+        assert host == "127.0.0.1"
+        status, body, date = ask(port, "/")
+        assert status == 200 and b"<h1>" in body and date
+        assert ask(port, "/summary.json")[0] == ask(port, "/tables/finals.csv")[0] == 200
+        assert ask(port, "/", "HEAD")[:2] == (200, b"")
+        for path in (
+            "/secret.txt",
+            "/../above.html",
+            "/tables/",
+            "/tables/../secret.txt",
+            "/%2e%2e/above.html",
+            "//secret.txt",
+        ):
+            assert ask(port, path)[0] == 404, path
+        assert ask(port, "/", host="evil.example:80")[0] == 404
+        server.shutdown()
+
+
+def test_serving_builds_again_when_results_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve, "SECONDS_BETWEEN_LOOKS", 0.01)
+    monkeypatch.setattr(serve, "REST", 0.0)
+    runs, output = tmp_path / "runs", tmp_path / "runs" / "report"
+    made.write_run(runs / "a", seed=0)
+    options = ReportOptions(output=str(output), formats=())
+    build([str(runs)], options, "covey report")
+    built: list[int] = []
+
+    def rebuild() -> None:
+        build([str(runs)], options, "covey report")
+        built.append(len(summary_of(output)["runs"]))
+
+    serve.watch(output, [runs], rebuild, looks=5)
+    assert built == []  # nothing changed, and the report itself does not count
+    added = threading.Timer(0.05, lambda: made.write_run(runs / "a", seed=1))
+    added.start()
+    serve.watch(output, [runs], rebuild, looks=200)
+    assert built[-1] == 2
+
+
+def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
+    made.write_run(tmp_path / "runs")
+    command = [sys.executable, "-m", "covey.cli", "report", "runs", FAST, "serve=true", "port=0"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            address = next(line for line in process.stdout if line.startswith("http://"))
+            port = int(address.split("/")[2].rpartition(":")[2])
+            assert b"<h1>Results</h1>" in ask(port, "/")[1]
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=30) == 0
+        finally:
+            process.kill()
+
+
+def test_figures_of_tasks_that_are_gone_are_removed(bench: Path, tmp_path: Path) -> None:
+    output = tmp_path / "report"
+    (output / "figures").mkdir(parents=True)
+    for name in ("task_old.png", "probability_of_improvement.png", "mine.png", "task_old.txt"):
+        (output / "figures" / name).write_text("old")
+    made.write_run(tmp_path / "runs")
+    assert run(tmp_path / "runs", f"output={output}", "formats=png") == 0
+    left = {path.name for path in (output / "figures").iterdir() if path.stat().st_size == 3}
+    assert left == {"mine.png", "task_old.txt"}
+    assert not (output / "tables" / "improvements.md").exists()
+
+
+def test_a_port_in_use_is_said_before_anything_is_built(
+    bench: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serve.make_server(tmp_path, 0) as server:
+        port = server.server_address[1]
+        line = fails(capsys, bench, f"output={tmp_path / 'report'}", "serve=true", f"port={port}")
+        assert f"cannot listen on port {port}" in line and "port=0" in line
+    assert not (tmp_path / "report").exists()

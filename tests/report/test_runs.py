@@ -1,0 +1,360 @@
+"""Result files of covey and others, whole and damaged: what is read, and what is said about the rest."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from covey.errors import UsageError
+from covey.report.runs import Problem, Run, describe, read_runs
+
+STEPS = {  # named in an order that is not that of their frames, as BenchMARL does after 10 evaluations
+    "step_10": {"step_count": 2000, "elapsed_time": 9.0, "mean_return": [3.0, 5.0]},
+    "step_0": {"step_count": 0, "elapsed_time": 1.0, "mean_return": [0.0, 1.0]},
+    "step_9": {"step_count": 1000, "elapsed_time": 4.0, "mean_return": [1.0, 2.0]},
+}
+ABSOLUTE = {"absolute_metrics": {"mean_return": [4.0, 4.0, 5.0]}}
+
+
+def nested(
+    steps: Any, task: str = "balance", algorithm: str = "mappo", seed: str = "seed_0", suite: str = "vmas"
+) -> Any:
+    return {suite: {task: {algorithm: {seed: steps}}}}
+
+
+def write(path: Path, content: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return path
+
+
+def write_run(folder: Path, results: Any, config: Any = None, environment: Any = None) -> Path:
+    """A run directory of covey."""
+    write(folder / "config.yaml", yaml.safe_dump(config or {"seed": 0}))
+    write(folder / "environment.json", environment or {"returns": "sum of rewards"})
+    write(folder / "checkpoints" / "00000001" / "index.json", {"iteration": 1})
+    if results is not None:
+        write(folder / "results.json", results)
+    return folder
+
+
+def read_one(path: Path) -> tuple[Run, list[Problem]]:
+    [run], problems = read_runs([path])
+    return run, problems
+
+
+def said(problems: list[Problem], *words: str) -> bool:
+    return any(all(word in describe(problem) for word in words) for problem in problems)
+
+
+# ------------------------------------------------------------------------------------------------ what is well-formed
+
+
+def test_a_run_directory(tmp_path):
+    run, problems = read_one(write_run(tmp_path / "run", nested(STEPS | ABSOLUTE)))
+    assert (run.task, run.algorithm, run.seed) == ("vmas/balance", "mappo", "0")
+    assert run.frames.tolist() == [0, 1000, 2000] and run.seconds is not None and run.seconds.tolist() == [1, 4, 9]
+    assert [values.tolist() for values in run.episodes["mean_return"]] == [[0, 1], [1, 2], [3, 5]]
+    assert run.absolute["mean_return"].tolist() == [4, 4, 5]
+    assert run.folder == tmp_path / "run" and run.source == tmp_path / "run" / "results.json"
+    assert run.environment["returns"] == "sum of rewards" and run.config["seed"] == 0
+    assert not problems
+
+
+def test_folders_of_any_depth_and_files_together(tmp_path):
+    for seed in range(2):
+        write_run(tmp_path / "bench" / "mappo" / f"seed_{seed}", nested(STEPS | ABSOLUTE, seed=f"seed_{seed}"))
+    merged = nested(STEPS | ABSOLUTE, algorithm="ippo")
+    merged["vmas"]["balance"]["ippo"]["seed_1"] = STEPS | ABSOLUTE
+    merged["rware"] = nested(STEPS | ABSOLUTE, suite="rware")["rware"]
+    write(tmp_path / "merged.json", merged)
+    runs, _ = read_runs([tmp_path / "bench", tmp_path / "merged.json"])
+    names = [(run.task, run.algorithm, run.seed) for run in runs]
+    assert names == [
+        ("rware/balance", "mappo", "0"),
+        *(("vmas/balance", algorithm, seed) for algorithm in ("ippo", "mappo") for seed in "01"),
+    ]
+
+
+def test_overlapping_paths_and_links_count_once(tmp_path):
+    write_run(tmp_path / "runs" / "seed_0", nested(STEPS | ABSOLUTE))
+    os.symlink(tmp_path / "runs", tmp_path / "runs" / "again")
+    runs, problems = read_runs([tmp_path / "runs", tmp_path / "runs" / "seed_0"])
+    assert len(runs) == 1 and not problems
+
+
+def test_a_task_without_a_suite_has_its_own_name(tmp_path):
+    run, _ = read_one(write(tmp_path / "a.json", nested(STEPS | ABSOLUTE, suite="own", task="own")))
+    assert run.task == "own"
+
+
+@pytest.mark.parametrize("name", ["a, b", "a b", "a/b", "<script>alert(1)</script>", "ünï", ""])
+def test_names_of_any_kind_pass_through(name, tmp_path):
+    run, _ = read_one(write(tmp_path / "a.json", nested(STEPS | ABSOLUTE, algorithm=name)))
+    assert run.algorithm == name
+
+
+def test_seeds_sort_as_numbers(tmp_path):
+    for seed in (10, 9, 1):
+        write(tmp_path / f"{seed}.json", nested(STEPS | ABSOLUTE, seed=f"seed_{seed}"))
+    runs, _ = read_runs([tmp_path])
+    assert [run.seed for run in runs] == ["1", "9", "10"]
+
+
+# ------------------------------------------------------------------------------------------------ others' differences
+
+
+def test_benchmarl(tmp_path):
+    """Its returns have other names, there are no times, and its absolute metric is the luckiest episode."""
+    steps = {
+        "step_0": {"step_count": 6000, "agents_return": [-1.0, 2.0], "return": [-1.0, 2.0]},
+        "step_1": {"step_count": 12000, "agents_return": [0.0, 3.0], "return": [0.0, 3.0]},
+        "absolute_metrics": {"agents_return": [3.0], "return": [3.0]},
+    }
+    run, problems = read_one(write(tmp_path / "mappo_navigation_mlp__1.json", nested(steps)))
+    assert run.episodes.keys() == {"mean_return", "agents_return"} and run.seconds is None
+    assert run.episodes["mean_return"][1].tolist() == [0, 3]
+    assert run.absolute == {} and said(problems, "BenchMARL", "luckiest")
+
+
+def test_mava(tmp_path):
+    """One-element lists, capitals, win rates in percent."""
+    step = {"mean_episode_return": [1.5], "win_rate": [50.0], "steps_per_second": [1e5], "elapsed_time": 3.0}
+    steps = {
+        "step_0": {"Step_Count": 100, **step},
+        "Absolute_Metrics": {"mean_episode_return": [1.75], "win_rate": [75.0]},
+    }
+    run, problems = read_one(write(tmp_path / "metrics.json", nested(steps, suite="Smax", task="2s3z")))
+    assert run.task == "Smax/2s3z"
+    assert run.episodes["mean_return"][0].tolist() == [1.5] and run.absolute["mean_return"].tolist() == [1.75]
+    assert run.episodes["win_rate"][0].tolist() == [0.5] and run.absolute["win_rate"].tolist() == [0.75]
+    assert said(problems, "percent")
+
+
+def test_og_marl(tmp_path):
+    """An empty absolute metric, which it writes first, and no times."""
+    steps = {"absolute_metrics": {}, "step_0": {"step_count": 0, "mean_episode_return": [0.25]}}
+    run, problems = read_one(write(tmp_path / "metrics.json", nested(steps)))
+    assert run.episodes["mean_return"][0].tolist() == [0.25] and run.absolute == {}
+    assert said(problems, "no absolute metric for seed 0")
+
+
+def test_lower_cased_names_are_the_same_names(tmp_path):
+    write(tmp_path / "1.json", nested(STEPS | ABSOLUTE, algorithm="MyAlgo", task="Balance"))
+    write(tmp_path / "2.json", nested(STEPS | ABSOLUTE, algorithm="myalgo", task="balance", seed="seed_1"))
+    runs, _ = read_runs([tmp_path])
+    assert [(run.task, run.algorithm) for run in runs] == [("vmas/Balance", "MyAlgo")] * 2
+
+
+def test_single_numbers_are_lists_of_one(tmp_path):
+    steps = {"step_0": {"step_count": [50], "mean_return": 2.5}}
+    run, _ = read_one(write(tmp_path / "a.json", nested(steps)))
+    assert run.frames.tolist() == [50] and run.episodes["mean_return"][0].tolist() == [2.5]
+
+
+# ---------------------------------------------------------------------------------------------------------- damage
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (json.dumps(nested(STEPS))[:-40], "damaged"),
+        ("", "damaged"),
+        ("\x00\x01", "damaged"),
+        ("[" * 100_000, "damaged"),
+        ({"speed": {"frames": 3}}, "no results"),
+        ([1, 2], "no results"),
+        ("3", "no results"),
+        (nested({}), "no results"),
+        (nested({"step_0": 3}), "no results"),
+        (nested({"absolute_metrics": {}}), "no evaluation in it"),
+        (nested({"step_0": {"step_count": None, "mean_return": [1]}}), "no step_count"),
+    ],
+)
+def test_a_bad_file_is_named_and_the_others_are_read(content, words, tmp_path):
+    write(tmp_path / "bad.json", content)
+    write(tmp_path / "good.json", nested(STEPS | ABSOLUTE))
+    runs, problems = read_runs([tmp_path])
+    assert len(runs) == 1 and said(problems, "bad.json", words)
+    with pytest.raises(UsageError, match="no results in") as error:
+        read_runs([tmp_path / "bad.json"])
+    assert "\n" not in str(error.value) and "bad.json" in str(error.value)
+
+
+def test_bytes_that_are_no_text(tmp_path):
+    (tmp_path / "bad.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match=r"bad\.json"):
+        read_runs([tmp_path])
+
+
+def test_values_that_are_not_finite_are_nan(tmp_path):
+    steps = {"step_0": {"step_count": 0, "mean_return": [1.0, None, np.nan, np.inf, -np.inf]}}
+    path = write(tmp_path / "a.json", nested(steps))
+    assert "NaN" in path.read_text() and "Infinity" in path.read_text()
+    run, _ = read_one(path)
+    assert np.isnan(run.episodes["mean_return"][0]).tolist() == [False, True, True, True, True]
+
+
+def test_values_that_are_no_numbers_are_named(tmp_path):
+    steps = {
+        "step_0": {"step_count": 0, "mean_return": [1.0], "note": ["good"], "tree": {"a": 1}, "rows": [[1], [2, 3]]}
+    }
+    run, problems = read_one(write(tmp_path / "a.json", nested(steps)))
+    assert run.episodes["mean_return"][0].tolist() == [1] and run.episodes["note"][0].size == 0
+    for metric in ("note", "tree", "rows"):
+        assert said(problems, metric, "no number")
+
+
+def test_a_metric_that_some_evaluations_lack_stays_aligned(tmp_path):
+    steps = {"a": {"step_count": 0, "mean_return": [1.0]}, "b": {"step_count": 5, "mean_return": [2.0], "won": [1.0]}}
+    run, _ = read_one(write(tmp_path / "a.json", nested(steps)))
+    assert [values.tolist() for values in run.episodes["won"]] == [[], [1.0]]
+
+
+def test_two_evaluations_at_one_frame(tmp_path):
+    steps = {"a": {"step_count": 5, "mean_return": [1.0]}, "b": {"step_count": 5, "mean_return": [2.0]}}
+    run, problems = read_one(write(tmp_path / "a.json", nested(steps)))
+    assert run.frames.tolist() == [5] and run.episodes["mean_return"][0].tolist() == [2]
+    assert said(problems, "two evaluations at 5 frames")
+
+
+@pytest.mark.parametrize("times", [[1.0, None], [5.0, 2.0]])
+def test_times_that_cannot_be_an_axis(times, tmp_path):
+    steps = {str(i): {"step_count": i, "mean_return": [1.0], "elapsed_time": time} for i, time in enumerate(times)}
+    run, problems = read_one(write(tmp_path / "a.json", nested(steps)))
+    assert run.seconds is None and said(problems, "times are missing or do not ascend")
+
+
+def test_paths_that_hold_nothing(tmp_path):
+    write(tmp_path / "bench" / "notes.txt", "hello")
+    with pytest.raises(UsageError, match=r"no file or folder .*nearest: .*bench"):
+        read_runs([tmp_path / "bnech"])
+    with pytest.raises(UsageError, match="no results in"):
+        read_runs([tmp_path / "bench"])
+    with pytest.raises(UsageError, match="cannot read"):
+        read_runs(["x" * 5000])
+    with pytest.raises(UsageError, match="no results in no paths"):
+        read_runs([])
+
+
+def test_a_run_that_has_not_been_evaluated_is_named(tmp_path):
+    write_run(tmp_path / "young", None)
+    write_run(tmp_path / "old", nested(STEPS | ABSOLUTE))
+    runs, problems = read_runs([tmp_path])
+    assert len(runs) == 1 and said(problems, "young", "no evaluation yet")
+
+
+def test_a_bad_config_does_not_hide_results(tmp_path):
+    folder = write_run(tmp_path / "run", nested(STEPS | ABSOLUTE))
+    (folder / "config.yaml").write_text("a: [")
+    (folder / "environment.json").write_text("{")
+    run, problems = read_one(folder)
+    assert run.config == {} and run.environment == {}
+    assert said(problems, "config.yaml", "cannot be read") and said(problems, "environment.json", "cannot be read")
+
+
+def test_a_config_with_python_objects_builds_none(tmp_path):
+    folder = write_run(tmp_path / "run", nested(STEPS | ABSOLUTE))
+    (folder / "config.yaml").write_text("a: !!python/object/apply:os.system ['touch made']")
+    run, problems = read_one(folder)
+    assert run.config == {} and said(problems, "config.yaml") and not Path("made").exists()
+
+
+# --------------------------------------------------------------------------------------- runs that form no rectangle
+
+
+def test_gaps_are_named(tmp_path):
+    for seed in range(3):
+        write(tmp_path / f"m{seed}.json", nested(STEPS | ABSOLUTE, seed=f"seed_{seed}"))
+    write(tmp_path / "i0.json", nested(STEPS | ABSOLUTE, algorithm="ippo"))
+    write(tmp_path / "i1.json", nested(STEPS | ABSOLUTE, algorithm="ippo", seed="seed_1"))
+    write(tmp_path / "w0.json", nested(STEPS | ABSOLUTE, task="wheel"))
+    runs, problems = read_runs([tmp_path])
+    assert len(runs) == 6
+    assert said(problems, "ippo on vmas/balance", "2 of 3 seeds", "seed 2 missing")
+    assert said(problems, "mappo on vmas/wheel", "1 of 3 seeds", "no interval")
+    assert said(problems, "ippo: no runs on vmas/wheel")
+    assert len(problems) == 3
+
+
+def test_unequal_steps_are_named(tmp_path):
+    shifted = {name: step | {"step_count": step["step_count"] + 7} for name, step in STEPS.items()}
+    for seed in range(3):
+        steps = shifted if seed == 1 else STEPS
+        write(tmp_path / f"{seed}.json", nested(steps | ABSOLUTE, seed=f"seed_{seed}"))
+    _, problems = read_runs([tmp_path])
+    assert said(problems, "vmas/balance", "evaluated at other frames", "mappo seed 1") and len(problems) == 1
+
+
+def test_missing_absolute_metrics_and_unfinished_runs_are_named(tmp_path):
+    write_run(tmp_path / "a", nested(STEPS), config={"experiment": {"frames": 8000}})
+    _, problems = read_runs([tmp_path])
+    assert said(problems, "no absolute metric for seed 0", "last evaluations")
+    assert said(problems, "stopped at 2,000 of 8,000 frames")
+
+
+def test_only_an_absolute_metric(tmp_path):
+    run, problems = read_one(write(tmp_path / "a.json", nested(ABSOLUTE)))
+    assert run.frames.size == 0 and run.episodes == {} and run.absolute["mean_return"].size == 3
+    assert said(problems, "no evaluation during training")
+
+
+def test_duplicates_are_named_and_the_first_counts(tmp_path):
+    other = {"step_0": {"step_count": 0, "mean_return": [9.0]}}
+    write(tmp_path / "1.json", nested(STEPS | ABSOLUTE))
+    write(tmp_path / "2.json", nested(other))
+    run, problems = read_one(tmp_path)
+    assert run.source.name == "1.json" and said(problems, "2.json", "again", "1.json counts")
+
+
+# ------------------------------------------------------------------------------------------------- telling runs apart
+
+
+def config(model: str = "mlp", layers: int = 64, lr: float = 1e-3, time_limit: int = 100) -> dict[str, Any]:
+    return {
+        "algorithm": {"name": "mappo", "lr": lr},
+        "task": {"name": "vmas/balance", "time_limit": time_limit},
+        "model": {"name": model, "layers": [layers]},
+        "critic_model": {"name": model, "layers": [layers]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "names"),
+    [
+        (config(), config(), {"mappo"}),
+        (config("mlp"), config("gru", 32), {"mappo (model=mlp)", "mappo (model=gru)"}),
+        (config(lr=1e-3), config(lr=5e-4), {"mappo (lr=0.001)", "mappo (lr=0.0005)"}),
+        (config(layers=64), config(layers=8), {"mappo (model.layers=[64])", "mappo (model.layers=[8])"}),
+    ],
+)
+def test_algorithms_that_differ_get_names_that_differ(first, second, names, tmp_path):
+    write_run(tmp_path / "a", nested(STEPS | ABSOLUTE), first)
+    write_run(tmp_path / "b", nested(STEPS | ABSOLUTE, seed="seed_1"), second)
+    write_run(tmp_path / "c", nested(STEPS | ABSOLUTE, task="wheel"), first)
+    runs, _ = read_runs([tmp_path])
+    assert {run.algorithm for run in runs} == names
+    assert len({run.algorithm for run in runs if run.task == "vmas/wheel"} & names) == 1
+
+
+def test_tasks_that_differ_get_names_that_differ(tmp_path):
+    write_run(tmp_path / "a", nested(STEPS | ABSOLUTE), config(time_limit=100))
+    write_run(tmp_path / "b", nested(STEPS | ABSOLUTE, algorithm="ippo"), config(time_limit=300))
+    runs, _ = read_runs([tmp_path])
+    assert [(run.task, run.algorithm) for run in runs] == [
+        ("vmas/balance (time_limit=100)", "mappo"),
+        ("vmas/balance (time_limit=300)", "ippo"),
+    ]
+
+
+def test_fields_that_differ_between_tasks_only_are_no_difference(tmp_path):
+    write_run(tmp_path / "a", nested(STEPS | ABSOLUTE), config(lr=1e-3))
+    write_run(tmp_path / "b", nested(STEPS | ABSOLUTE, task="wheel"), config(lr=5e-4))
+    runs, _ = read_runs([tmp_path])
+    assert {run.algorithm for run in runs} == {"mappo"}

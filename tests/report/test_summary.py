@@ -1,0 +1,413 @@
+"""Summaries of made-up runs whose numbers are known, and each of MARL-eval's known defects shown to be right here."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from covey.errors import UsageError
+from covey.report.anchors import read_anchors
+from covey.report.runs import Problem, Run, describe
+from covey.report.summary import Normalisation, Options, Summary, summarise
+
+QUICK = Options(repetitions=300, curve_repetitions=100, improvement_repetitions=100)
+PLAIN = dataclasses.replace(QUICK, normalisation=Normalisation.none)
+
+
+def make_run(
+    task: str = "made-up/a",
+    algorithm: str = "mappo",
+    seed: int = 0,
+    *,
+    values: Any = (0.0, 1.0, 2.0),
+    absolute: Any = (2.0,),
+    frames: Any = None,
+    seconds: Any = None,
+    metric: str = "mean_return",
+    **others: Any,
+) -> Run:
+    """One episode per evaluation, unless a value is itself a list."""
+    values = [np.atleast_1d(np.asarray(value, float)) for value in values]
+    frames = 1000.0 * np.arange(len(values)) if frames is None else np.asarray(frames, float)
+    return Run(
+        task=task,
+        algorithm=algorithm,
+        seed=str(seed),
+        frames=frames,
+        seconds=frames / 100 if seconds is None else seconds,
+        episodes={metric: values},
+        absolute={metric: np.asarray(absolute, float)} if absolute is not None else {},
+        folder=others.pop("folder", None),
+        source=Path("made-up.json"),
+        **others,
+    )
+
+
+def grid(levels: dict[str, float], tasks: Any = ("made-up/a", "made-up/b"), seeds: int = 3) -> list[Run]:
+    """Runs that differ by seed and algorithm, in the manner of learning curves."""
+    rng = np.random.default_rng(0)
+    return [
+        make_run(task, algorithm, seed, values=(final * np.array([0.0, 0.5, 1.0])), absolute=[final])
+        for task in tasks
+        for algorithm, level in levels.items()
+        for seed in range(seeds)
+        for final in [level + rng.normal(0, 0.05)]
+    ]
+
+
+def said(summary: Summary, *words: str) -> bool:
+    return any(all(word in describe(problem) for word in words) for problem in summary.problems)
+
+
+# ------------------------------------------------------------------------------------------------------ final values
+
+
+def test_final_values_are_the_absolute_metric_with_an_interval_over_seeds():
+    runs = [make_run(seed=seed, absolute=[value, value + 2]) for seed, value in enumerate([3.0, 4.0, 8.0])]
+    summary = summarise(runs, options=PLAIN)
+    final = summary.final("made-up/a", "mappo")
+    assert final is not None and final.of == "absolute" and final.episodes == 2
+    assert final.values.tolist() == [4, 5, 9] and final.seeds == ("0", "1", "2")
+    low, high = scipy.stats.t.interval(0.95, 2, 6, scipy.stats.sem([4, 5, 9]))
+    assert (final.mean.value, final.mean.low, final.mean.high) == pytest.approx((6, low, high))
+
+
+def test_without_an_absolute_metric_all_of_the_task_take_the_last_tenth():
+    curve = [0.0] * 9 + [5.0, 7.0]  # at 0 … 10,000 frames: the last two are within a tenth
+    runs = [make_run(values=curve, absolute=None), make_run(algorithm="ippo", values=curve, absolute=[99.0])]
+    runs += [make_run("made-up/b", name, values=curve, absolute=[99.0]) for name in ("mappo", "ippo")]
+    summary = summarise(runs, options=PLAIN)
+    finals = {(final.task, final.algorithm): final for final in summary.finals}
+    for algorithm in ("mappo", "ippo"):
+        final = finals["made-up/a", algorithm]
+        assert final.of == "last" and final.values.tolist() == [6] and final.episodes == 2
+        assert finals["made-up/b", algorithm].values.tolist() == [99]
+    assert "last tenth" in summary.final_text
+
+
+def test_a_run_without_a_final_value_is_named():
+    runs = [make_run(), make_run(seed=1, values=[], absolute=[3.0]), make_run(seed=2, absolute=None)]
+    summary = summarise(runs, options=PLAIN)
+    [final] = summary.finals
+    assert final.seeds == ("0", "1") and said(summary, "seed 2", "no absolute metric")
+
+
+# ------------------------------------------------------------------------------------------------------------- scales
+
+
+def test_anchors_are_a_random_team_and_the_best_published_result():
+    task = "rware/tiny-2ag"
+    anchor = read_anchors("mean_return")[task]
+    assert anchor.random is not None
+    best = anchor.references[0]
+    assert (best.algorithm, best.value) == ("sable", 21.17)
+    summary = summarise(
+        [make_run(task, absolute=[anchor.random]), make_run(task, seed=1, absolute=[21.17])], options=QUICK
+    )
+    [final] = summary.finals
+    assert final.scores == pytest.approx([0, 1])
+    scale = summary.scale(task)
+    assert "random team" in scale.text and "Sable" in scale.text and "21.17" in scale.text
+    assert scale.references == anchor.references and scale.random == anchor.random
+
+
+def test_fixed_scales_do_not_depend_on_who_else_is_in_the_report():
+    runs = [make_run("rware/tiny-2ag", "mappo", seed, absolute=[10.0 + seed]) for seed in range(3)]
+    alone = summarise(runs, options=QUICK)
+    others = [make_run("rware/tiny-2ag", "other", seed, absolute=[-500.0 * seed]) for seed in range(3)]
+    together = summarise([*runs, *others], options=QUICK)
+    assert alone.aggregates[0] == together.aggregates[0]
+
+
+def test_results_that_are_not_comparable_are_never_drawn():
+    anchors = json.loads((Path(sys.modules["covey"].__file__ or "").parent / "anchors.json").read_text())
+    hidden = {
+        (task, entry["metric"], entry["algorithm"], entry["value"])
+        for task, known in anchors["tasks"].items()
+        for entry in known["published"]
+        if entry.get("comparable") is False
+    }
+    assert hidden
+    for metric in ("mean_return", "win_rate"):
+        for task, anchor in read_anchors(metric).items():
+            shown = {(task, metric, reference.algorithm, reference.value) for reference in anchor.references}
+            assert not shown & hidden
+
+
+def test_a_metric_of_a_tasks_own_has_its_own_anchor():
+    assert read_anchors("deliveries")["rware/tiny-2ag"].random == pytest.approx(0.026367)
+    assert read_anchors("nothing")["rware/tiny-2ag"].random is None
+
+
+def test_without_anchors_the_scale_is_made_of_the_data_and_says_so():
+    summary = summarise([make_run(values=[1.0, 4.0, 2.0], absolute=[3.0])], options=QUICK)
+    [scale] = summary.scales
+    assert (scale.zero, scale.one) == (1, 3)
+    assert "not known" in scale.text and "best run here" in scale.text
+
+
+def test_returns_that_mean_something_else_do_not_take_the_anchors():
+    run = make_run("rware/tiny-2ag", environment={"returns": "the team's steps"})
+    summary = summarise([run], options=QUICK)
+    assert summary.scales[0].references == () and said(summary, "the anchors are not used")
+
+
+def test_min_max_covers_every_value_once_and_for_all():
+    """MARL-eval skips the maximum where a value is a new minimum (its `elif`), and its scores reach 2.33."""
+    curves = [[5.0, 4.0, 3.0], [9.0, 8.0, 1.0]]  # each value a new minimum; the maximum comes first
+    runs = [make_run(seed=seed, values=curve, absolute=[curve[-1]]) for seed, curve in enumerate(curves)]
+    summary = summarise(runs, options=dataclasses.replace(QUICK, normalisation=Normalisation.minmax))
+    [scale] = summary.scales
+    assert (scale.zero, scale.one) == (1, 9)
+    scores = (np.concatenate(curves) - scale.zero) / (scale.one - scale.zero)
+    assert scores.min() == 0 and scores.max() == 1
+    assert summary.finals[0].scores == pytest.approx([0.25, 0])
+    assert "these runs" in summary.normalisation_text
+
+
+def test_lower_is_better_where_the_task_says_so():
+    declared = {"metrics": {"collisions": {"higher_is_better": False, "unit": "per episode"}}}
+    runs = [
+        make_run(algorithm=name, seed=seed, metric="collisions", values=[9.0], absolute=[value], environment=declared)
+        for name, value in (("careful", 1.0), ("rash", 6.0))
+        for seed in range(3)
+    ]
+    for normalisation in (Normalisation.minmax, Normalisation.none, Normalisation.anchors):
+        options = dataclasses.replace(QUICK, metric="Collisions", normalisation=normalisation)
+        summary = summarise(runs, options=options)
+        assert not summary.higher_is_better and summary.unit == "per episode"
+        assert summary.ranking is not None and summary.ranking.algorithms == ("careful", "rash")
+        assert summary.improvements[0].probability.value == 1  # careful over rash
+        assert summary.finals[0].values.tolist() == [1, 1, 1]
+
+
+def test_values_that_are_all_the_same():
+    summary = summarise([make_run(values=[2.0, 2.0], absolute=[2.0])], options=QUICK)
+    assert summary.finals[0].scores.tolist() == [0] and said(summary, "all values are the same")
+
+
+# --------------------------------------------------------------------------------------------------------- aggregates
+
+
+def test_ranking_and_improvement_find_the_better_one():
+    summary = summarise(grid({"ippo": 0.4, "mappo": 0.9, "qmix": 0.9}), options=PLAIN)
+    assert summary.ranking is not None and summary.ranking.algorithms[-1] == "ippo"
+    place = summary.ranking.probabilities
+    assert place[-1].tolist() == [0, 0, 1] and place.sum(axis=1) == pytest.approx(1)
+    assert 1 < summary.ranking.mean_rank.value[0] < 2 and summary.ranking.mean_rank.value[-1] == 3
+    pairs = {(c.first, c.second): c for c in summary.improvements}
+    assert pairs["ippo", "mappo"].probability.value == 0
+    assert pairs["ippo", "mappo"].p_value == pytest.approx(2 / 400) == pairs["ippo", "mappo"].smallest_p
+    assert pairs["ippo", "mappo"].p_corrected == pytest.approx(3 * 2 / 400)
+    assert 0.1 < pairs["mappo", "qmix"].probability.value < 0.9
+    assert len(summary.task_comparisons) == 6 and {c.smallest_p for c in summary.task_comparisons} == {0.1}
+
+
+def test_order_and_pairs():
+    runs = grid({"ippo": 0.4, "mappo": 0.9, "qmix": 0.8})
+    options = dataclasses.replace(PLAIN, order=("qmix",), pairs=(("mappo", "ippo"),))
+    summary = summarise(runs, options=options)
+    assert summary.algorithms == ("qmix", "ippo", "mappo")
+    assert [(c.first, c.second) for c in summary.improvements] == [("mappo", "ippo")]
+    assert [aggregate.algorithm for aggregate in summary.aggregates] == list(summary.algorithms)
+    for bad in ({"order": ("qmax",)}, {"pairs": (("mapo", "ippo"),)}):
+        with pytest.raises(UsageError, match="unknown algorithm"):
+            summarise(runs, options=dataclasses.replace(PLAIN, **bad))
+    with pytest.raises(UsageError, match="two algorithms"):
+        summarise(runs, options=dataclasses.replace(PLAIN, pairs=(("ippo", "ippo"),)))
+
+
+def test_the_same_runs_give_the_same_summary():
+    runs = grid({"ippo": 0.4, "mappo": 0.9})
+    first, again = summarise(runs, options=PLAIN), summarise(runs, options=PLAIN)
+    assert first.aggregates == again.aggregates and first.improvements == again.improvements
+    assert np.array_equal(first.curves_by_frames[0].y.low, again.curves_by_frames[0].y.low)
+    other = summarise(runs, options=dataclasses.replace(PLAIN, seed=1))
+    assert first.aggregates != other.aggregates
+
+
+def test_aggregates_are_over_tasks_that_all_have_and_pairs_over_those_that_both_have():
+    runs = grid({"ippo": 0.4, "mappo": 0.9}) + grid({"qmix": 0.5}, tasks=("made-up/b",))
+    summary = summarise(runs, options=PLAIN)
+    assert summary.aggregate_tasks == ("made-up/b",) and said(summary, "leave out made-up/a")
+    tasks = {(c.first, c.second): c.tasks for c in summary.improvements}
+    assert tasks["ippo", "mappo"] == ("made-up/a", "made-up/b") and tasks["ippo", "qmix"] == ("made-up/b",)
+
+
+def test_algorithms_without_a_common_task():
+    runs = grid({"ippo": 0.4}, tasks=("made-up/a",)) + grid({"mappo": 0.5}, tasks=("made-up/b",))
+    summary = summarise(runs, options=PLAIN)
+    assert summary.aggregates == () and summary.ranking is None and summary.improvements == ()
+    assert len(summary.finals) == 2 and said(summary, "no aggregates")
+
+
+def test_one_run_only():
+    summary = summarise([make_run()], options=QUICK)
+    assert summary.improvements == () and summary.task_comparisons == ()
+    assert np.isnan(summary.aggregates[0].iqm.low) and np.isnan(summary.finals[0].mean.low)
+    assert summary.ranking is not None and summary.ranking.probabilities.tolist() == [[1]]
+
+
+# ------------------------------------------------------------------------------------------------------------- curves
+
+
+def test_curves_stand_at_the_frames_of_the_evaluations():
+    """MARL-eval puts the i-th point at i mean intervals, wherever it was."""
+    frames = [0, 100, 5000]
+    runs = [make_run(seed=seed, values=[0.0, 1.0, 2.0 + seed], frames=frames) for seed in range(2)]
+    summary = summarise(runs, options=PLAIN)
+    [curve] = summary.task_curves[0].by_frames
+    assert curve.x.tolist() == frames and curve.y.value.tolist() == [0, 1, 2.5]
+    assert curve.runs.tolist() == [[0, 1, 2], [0, 1, 3]] and curve.seeds == ("0", "1")
+    assert summary.curves_by_frames[0].x.tolist() == frames
+
+
+def test_unequal_steps_are_interpolated_to_what_all_cover():
+    runs = [
+        make_run(seed=0, values=[0.0, 4.0, 8.0], frames=[0, 400, 800]),
+        make_run(seed=1, values=[1.0, 5.0], frames=[100, 500]),
+    ]
+    [curve] = summarise(runs, options=PLAIN).task_curves[0].by_frames
+    assert curve.x.tolist() == [100, 300, 500] and curve.runs.tolist() == [[1, 3, 5], [1, 3, 5]]
+
+
+def test_each_algorithm_has_its_own_end():
+    runs = [make_run(algorithm="slow", seconds=np.array([0.0, 50, 100])), make_run(algorithm="fast")]
+    summary = summarise(runs, options=PLAIN)
+    ends = {curve.algorithm: curve.x[-1] for curve in summary.curves_by_seconds}
+    assert ends == {"slow": 100, "fast": 20}
+
+
+def test_runs_without_times_have_no_curve_by_seconds():
+    runs = [make_run(algorithm="theirs"), make_run(algorithm="ours")]
+    runs[0] = dataclasses.replace(runs[0], seconds=None)
+    summary = summarise(runs, options=PLAIN)
+    assert [curve.algorithm for curve in summary.curves_by_seconds] == ["ours"]
+    assert [curve.algorithm for curve in summary.task_curves[0].by_seconds] == ["ours"]
+    assert len(summary.curves_by_frames) == 2 and said(summary, "theirs", "no curve over tasks by seconds")
+
+
+def test_a_curves_interval_uses_the_real_number_of_seeds():
+    """MARL-eval divides by √10 whatever the number of seeds, and takes the normal's 1.96 for three of them."""
+    values = [[1.0], [2.0], [6.0]]
+    runs = [make_run(seed=seed, values=value, absolute=value) for seed, value in enumerate(values)]
+    [curve] = summarise(runs, options=PLAIN).task_curves[0].by_frames
+    low, high = scipy.stats.t.interval(0.95, 2, 3, scipy.stats.sem([1, 2, 6]))
+    assert (curve.y.low[0], curve.y.high[0]) == pytest.approx((low, high))
+    assert curve.y.high[0] - 3 > 1.96 * np.std([1, 2, 6]) / np.sqrt(10)
+
+
+# ------------------------------------------------------------------------- more of what MARL-eval is known to get wrong
+
+
+def test_several_suites_and_a_second_call():
+    """There, making matrices for a second environment fails, because the first call changed its input."""
+    runs = grid({"ippo": 0.4}, tasks=("rware/tiny-2ag",)) + grid({"ippo": 0.5}, tasks=("made-up/a",))
+    before = [dataclasses.astuple(run) for run in runs]
+    first, second = summarise(runs, options=QUICK), summarise(runs, options=QUICK)
+    assert first.tasks == second.tasks == ("made-up/a", "rware/tiny-2ag")
+    assert str(before) == str([dataclasses.astuple(run) for run in runs])
+
+
+def test_aggregates_are_numbers_with_names():
+    """There, they are strings, and the table loses which row is whose."""
+    [aggregate] = summarise([make_run()], options=PLAIN).aggregates
+    assert aggregate.algorithm == "mappo"
+    for name in ("iqm", "median", "mean", "optimality_gap"):
+        assert isinstance(getattr(aggregate, name).value, float)
+
+
+def test_what_cannot_be_used_is_named_not_passed_through():
+    """There, processing swallows exceptions and hands back the raw data."""
+    runs = [make_run(values=[np.nan, 1.0, [2.0, np.nan]], absolute=[np.nan]), make_run(seed=1)]
+    runs.append(make_run(seed=2, values=[np.nan], absolute=[np.nan]))
+    runs.append(make_run(seed=3, metric="won"))
+    summary = summarise(runs, options=PLAIN)
+    [final] = summary.finals
+    assert final.seeds == ("0", "1") and final.of == "last" and final.values.tolist() == [2, 2]
+    assert said(summary, "seed 0", "3 of 5 values of mean_return are null")
+    assert said(summary, "seed 2", "no finite mean_return") and said(summary, "seed 3", "no mean_return")
+    [curve] = summary.task_curves[0].by_frames
+    assert np.isfinite(curve.y.value).all() and curve.x[0] == 1000
+
+
+# ------------------------------------------------------------------------------------------------------------ metrics
+
+
+@pytest.mark.parametrize("name", ["mean_return", "Mean_Return", "return", "mean_episode_return"])
+def test_metrics_by_any_name(name):
+    assert summarise([make_run()], options=dataclasses.replace(PLAIN, metric=name)).metric == "mean_return"
+
+
+def test_unknown_metrics():
+    with pytest.raises(UsageError, match=r"unknown metric 'win_rte'.*mean_return"):
+        summarise([make_run()], options=dataclasses.replace(PLAIN, metric="win_rte"))
+    with pytest.raises(UsageError, match="no run has a finite value"):
+        summarise([make_run(values=[np.nan], absolute=[np.nan])], options=PLAIN)
+
+
+@pytest.mark.parametrize("name", ["repetitions", "curve_repetitions", "improvement_repetitions"])
+def test_options_are_checked(name):
+    with pytest.raises(ValueError, match=name):
+        Options(**{name: 0})
+
+
+def test_earlier_problems_are_kept():
+    problem = Problem(what="odd", where="here", why="because")
+    assert problem in summarise([make_run()], [problem], PLAIN).problems
+
+
+# --------------------------------------------------------------------------------------------------------------- cost
+
+
+def write_metrics(folder: Path, *records: dict[str, Any]) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+RECORDS = (
+    {"kind": "evaluation", "frames": 0, "elapsed_seconds": 0.5},
+    {"kind": "train", "frames": 1000, "elapsed_seconds": 2.5},
+    {"kind": "train", "frames": 2000, "elapsed_seconds": 4.5},
+    {"kind": "evaluation", "frames": 2000, "elapsed_seconds": 5.0},
+    {"kind": "absolute", "frames": 2000, "elapsed_seconds": 6.0},
+)
+DEVICE = {"device": {"platform": "cpu", "kind": "cpu", "number": 1}, "platform": "Linux"}
+
+
+def test_costs_follow_from_the_records(tmp_path):
+    write_metrics(tmp_path, *RECORDS)
+    [cost] = summarise([make_run(folder=tmp_path, environment=DEVICE)], options=PLAIN).costs
+    assert (cost.training, cost.evaluating, cost.frames, cost.frames_per_second) == (4, 2, 2000, 500)
+    assert cost.compiling is None and cost.collecting is None and cost.updating is None
+    assert cost.devices == ("1 × cpu (Linux)",)
+
+
+def test_costs_that_a_record_states(tmp_path):
+    stated = {"compiling_seconds": 7.0, "collecting_seconds": 1.0, "updating_seconds": 3.0, "evaluating_seconds": 2.5}
+    write_metrics(tmp_path, *RECORDS, {"kind": "cost", "frames": 2000, "elapsed_seconds": 6.0, **stated})
+    [cost] = summarise([make_run(folder=tmp_path)], options=PLAIN).costs
+    assert (cost.compiling, cost.collecting, cost.updating, cost.evaluating) == (7, 1, 3, 2.5)
+    assert cost.training == 4
+
+
+def test_costs_without_readable_metrics(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text("{\n{}\n")
+    summary = summarise([make_run(folder=tmp_path), make_run(algorithm="theirs")], options=PLAIN)
+    [cost] = summary.costs
+    assert cost.training is None and cost.frames_per_second is None and cost.devices == ("unknown",)
+    assert said(summary, "metrics cannot be read")
+
+
+def test_no_jax_is_imported():
+    code = "import covey.report.summary, sys; print([n for n in ('jax', 'pandas', 'scipy') if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"
