@@ -38,5 +38,5 @@ def test_only_groups_with_ids_are_told_who_they_are():
 
 def test_a_group_that_the_task_does_not_have_is_named():
     config = compose(["task=probe/groups", "algorithm=ippo", "algorithm.groups.copier.lr=1e-4"])
-    with pytest.raises(UsageError, match="unknown group in algorithm.groups 'copier'; nearest: copiers"):
+    with pytest.raises(UsageError, match=r"unknown group in algorithm\.groups 'copier'; nearest: copiers"):
         build_algorithm(config, build_env(config))

@@ -358,3 +358,17 @@ def test_fields_that_differ_between_tasks_only_are_no_difference(tmp_path):
     write_run(tmp_path / "b", nested(STEPS | ABSOLUTE, task="wheel"), config(lr=5e-4))
     runs, _ = read_runs([tmp_path])
     assert {run.algorithm for run in runs} == {"mappo"}
+
+
+def test_discrete_and_continuous_actions_play_one_task(tmp_path):
+    def acting(continuous: bool) -> dict[str, Any]:
+        chosen = config()
+        return chosen | {"task": chosen["task"] | {"continuous_actions": continuous}}
+
+    write_run(tmp_path / "a", nested(STEPS | ABSOLUTE), acting(True))
+    write_run(tmp_path / "b", nested(STEPS | ABSOLUTE, algorithm="iql"), acting(False))
+    runs, _ = read_runs([tmp_path])
+    assert {(run.task, run.algorithm) for run in runs} == {("vmas/balance", "mappo"), ("vmas/balance", "iql")}
+    write_run(tmp_path / "c", nested(STEPS | ABSOLUTE), acting(False))  # mappo again, which now has two ways to act
+    runs, _ = read_runs([tmp_path])
+    assert {run.algorithm for run in runs} >= {"mappo (continuous_actions=True)", "mappo (continuous_actions=False)"}

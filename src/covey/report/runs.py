@@ -314,26 +314,37 @@ def unify_case(runs: Sequence[Run]) -> list[Run]:
     ]
 
 
+# Fields of a task that change how agents act in it or learn it, and not what is to be done nor what it is worth: runs
+# that differ in them are compared, discrete actions with continuous ones for example.
+HOW_TO_PLAY = ("task.continuous_actions", "task.shaping")
+
+
 def tell_apart(runs: Sequence[Run]) -> list[Run]:
     """Gives other names to what has one name and differs: tasks by their fields, algorithms by theirs and the models.
 
     What a run was compared on must not depend on its folder's name; so two models under one algorithm become
     `ippo (model=gru)` and `ippo (model=mlp)`, on every task. Files without a config.yaml keep their names.
     """
-    tasks = _suffixes(runs, "task", ("task",), lambda run: run.task)
+
+    def of_task(field_name: str) -> bool:
+        return field_name.startswith("task.") and field_name not in HOW_TO_PLAY
+
+    def of_algorithm(field_name: str) -> bool:
+        return field_name.startswith(("algorithm.", "model.", "critic_model.")) or field_name in HOW_TO_PLAY
+
+    tasks = _suffixes(runs, "task", of_task, lambda run: run.task)
     runs = [dataclasses.replace(run, task=run.task + suffix) for run, suffix in zip(runs, tasks, strict=True)]
-    sections = ("algorithm", "model", "critic_model")
-    algorithms = _suffixes(runs, "algorithm", sections, lambda run: (run.algorithm, run.task))
+    algorithms = _suffixes(runs, "algorithm", of_algorithm, lambda run: (run.algorithm, run.task))
     return [
         dataclasses.replace(run, algorithm=run.algorithm + suffix) for run, suffix in zip(runs, algorithms, strict=True)
     ]
 
 
 def _suffixes(
-    runs: Sequence[Run], attribute: str, sections: tuple[str, ...], cell: Callable[[Run], Any]
+    runs: Sequence[Run], attribute: str, counts: Callable[[str], bool], cell: Callable[[Run], Any]
 ) -> Iterator[str]:
     """Per run, ` (field=value, …)` with the fewest fields that tell apart what differs within a cell; "" mostly."""
-    fields = [_flatten({name: run.config.get(name) for name in sections}) for run in runs]
+    fields = [{name: value for name, value in _flatten(run.config).items() if counts(name)} for run in runs]
     chosen: dict[str, list[str]] = {}
     for name in {getattr(run, attribute) for run in runs}:
         cells = defaultdict(list)
@@ -416,7 +427,8 @@ def _too_few(where: str, cell: Sequence[Run], most: int, all_seeds: set[str]) ->
 
 def _unfinished(cell: Sequence[Run]) -> Iterator[tuple[str, str]]:
     for run in cell:
-        wanted = (run.config.get("experiment") or {}).get("frames")
+        experiment = run.config.get("experiment")
+        wanted = experiment.get("frames") if isinstance(experiment, dict) else None
         if isinstance(wanted, (int, float)) and run.frames.size and run.frames[-1] < wanted:
             yield f"seed {run.seed} stopped at {run.frames[-1]:,.0f} of {wanted:,.0f} frames", "shown as far as it is"
     without = [run.seed for run in cell if not run.absolute]

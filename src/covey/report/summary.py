@@ -302,7 +302,8 @@ def find_metric(name: str, runs: Sequence[Run]) -> str:
 def describe_metric(metric: str, runs: Sequence[Run]) -> tuple[bool, str]:
     """Whether higher is better, and the unit, as the first task that declares the metric says."""
     for run in runs:
-        declared = (run.environment.get("metrics") or {}).get(metric)
+        metrics = run.environment.get("metrics")
+        declared = metrics.get(metric) if isinstance(metrics, Mapping) else None
         if isinstance(declared, Mapping):
             return bool(declared.get("higher_is_better", True)), str(declared.get("unit") or "")
     return True, ""
