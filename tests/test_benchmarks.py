@@ -113,6 +113,17 @@ def test_report(script: Any, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
+def test_benchmark_overhead(script: Any, tmp_path: Path) -> None:
+    output = tmp_path / "overhead.json"
+    tiny = ["tasks=[probe/copy]", "algorithms=[ippo]", "seeds=2", "experiment.frames=4096", "model.layers=[8]"]
+    script("benchmark_overhead").main(["--kinds", "short", "--output", str(output), "--overrides", *tiny])
+    figures = read(output)["short"]
+    assert len(figures["alone"]) == 2
+    alone = sum(one["seconds"] for one in figures["alone"])
+    assert figures["ratio"] == pytest.approx(figures["together"]["seconds"] / alone)
+
+
 def test_random_returns_change_nothing_else(script: Any, tmp_path: Path) -> None:
     anchors = tmp_path / "anchors.json"
     published = [{"algorithm": "ippo", "value": 1.0}]

@@ -153,8 +153,9 @@ def make_benchmark(words: Sequence[str]) -> Benchmark:
     options = registry.build_config(Options(), {**preset, **own}, "benchmark")
     _check_crossed(options)
     typed = [parse_word(word) for word in rest]
-    _check_selectors(typed, _names(dataclasses.asdict(options)))
-    _check_selectors(from_preset, _names(preset))
+    chosen = _names(dataclasses.asdict(options))
+    _check_selectors(typed, chosen)
+    _check_selectors(from_preset, [*chosen, *_names(preset)])  # some of these may be left out here
     overrides = [*from_preset, *typed]
     _check_keys(overrides, options)
     folder = Path(options.run_dir or f"bench/{options.benchmark}")

@@ -4,4 +4,8 @@ runs.py         files and folders of covey, BenchMARL, Mava and OG-MARL  →  li
 anchors.py      what a random team earns and what was published, per task
 statistics.py   bootstrap, profiles, improvement, tests, ranks: NumPy arrays in, NumPy arrays out
 summary.py      list[Run] and options  →  Summary: every number that the page and the tables show
+figures.py      Summary  →  PNG, SVG, PDF;   tables.py  →  LaTeX, CSV, Markdown;   document.py  →  summary.json
+page.py         Summary  →  index.html, out of sections.py, pieces.py and markup.py, page.css and page.js
+benchmarks.py, speeds.py   what `covey benchmark` and `covey speed` left beside runs
+report.py       all of it, for `covey report`;   serve.py  the page on loopback, made anew while runs go on
 """
