@@ -127,6 +127,39 @@ EXPERIMENTS: dict[str, Experiment] = {
     "memory-mlp": Experiment(arguments=f"{MEMORY} model=mlp critic_model=mlp", threshold=0.5, at_most=True),
 }
 
+# ----------------------------------------------------------------------------------------------------------- replay
+
+SMAX_Q = (
+    "task=smax/2s3z experiment.num_envs=64 experiment.rollout_length=8 experiment.updates=16 buffer.size=200_000 "
+    "buffer.batch_size=256 algorithm.epsilon_fraction=0.1 experiment.frames=5_000_000 "
+    "experiment.evaluation_interval=250_000 experiment.checkpoint_interval=1_000_000"
+)
+EXPERIMENTS |= {
+    f"smax-2s3z-{algorithm}": Experiment(
+        arguments=f"algorithm={algorithm} {SMAX_Q}",
+        threshold=0.95,
+        metric="win_rate",
+        meaning="share of battles won",
+        tuning="none",
+    )
+    for algorithm in ("qmix", "vdn")
+}
+EXPERIMENTS["mpe-spread-masac"] = Experiment(
+    arguments="algorithm=masac task=mpe/simple_spread task.actions=continuous experiment.frames=1_000_000 "
+    "experiment.evaluation_episodes=256",
+    threshold=-6.0,
+    meaning="sum of the agent's rewards, mean over agents; at random -25, by a tuned hand controller -5.9",
+    tuning="none",
+)
+EXPERIMENTS["tag-ensemble"] = Experiment(
+    arguments="task=vmas/simple_tag algorithm=mappo algorithm.groups.adversary=ippo model.groups.agent.layers=[64,64] "
+    "experiment.frames=500_000",
+    metric="adversary_return",
+    meaning="return of the adversaries, which learn by IPPO, against the agents, which learn by MAPPO",
+    against=("opponents.adversary=random", "opponents.agent=random"),
+    label="adversaries by IPPO",
+)
+
 # ------------------------------------------------------------------------------------------------------------- VMAS
 
 VMAS = {  # by scenario: what `covey train` gets besides the task and the algorithm, and what is to be reached
