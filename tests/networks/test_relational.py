@@ -20,6 +20,7 @@ from covey.networks.relational import (
     Over,
     Topology,
     aggregate,
+    split_rows,
 )
 
 STEPS, ENVS, AGENTS, FEATURES, OUTPUTS = 2, 3, 4, 5, 2
@@ -163,3 +164,32 @@ def test_bad_fields_and_inputs_are_refused():
 @pytest.mark.parametrize("algorithm", ["mappo", pytest.param("ippo", marks=slow)])
 def test_teams_learn_with_them(trained, model, algorithm):
     assert trained("probe/copy", algorithm=algorithm, model=model, iterations=40).returns()["agents"] > 0.98
+
+
+def test_rows_of_a_flat_observation_are_found_and_their_order_does_not_matter():
+    x = jnp.arange(9.0)  # two entries, then two rows of three, then one entry
+    np.testing.assert_array_equal(split_rows(x, (2, 2, 3)), [[2, 3, 4, 0, 1, 8], [5, 6, 7, 0, 1, 8]])
+    for config in (
+        DeepSetsConfig(over=Over.rows, rows=(2, 2, 3), layers=(8,), layers_after=(8,), aggregation=Aggregation.max),
+        AttentionConfig(over=Over.rows, rows=(2, 2, 3), hidden_size=8, num_heads=2, layers_after=(8,)),
+    ):
+        name = "deepsets" if isinstance(config, DeepSetsConfig) else "attention"
+        network = make_network(Model(name, config), input_shape=(9,), num_outputs=2, num_agents=1, head_gain=1.0)
+        params = network.init(jax.random.key(0))
+        swapped = x[np.array([0, 1, 5, 6, 7, 2, 3, 4, 8])]
+        changed = x.at[6].add(1.0)
+        one, same, other = (run(network, params, y[None, None, None]) for y in (x, swapped, changed))
+        np.testing.assert_allclose(one, same, rtol=1e-5)
+        assert np.abs(one - other).max() > 1e-4
+
+
+@pytest.mark.parametrize("fields", [{"rows": (0, 2, 3)}, {"over": Over.rows, "rows": (0, 2)}])
+def test_rows_that_make_no_sense_are_refused(fields):
+    with pytest.raises(ValueError, match="rows"):
+        DeepSetsConfig(**fields)
+
+
+def test_rows_beyond_the_observation_are_refused():
+    model = make_model("deepsets", over="rows", rows=[2, 3, 3])
+    with pytest.raises(UsageError, match="beyond observations of 9"):
+        make_network(model, input_shape=(9,), num_outputs=2, num_agents=1, head_gain=1.0)

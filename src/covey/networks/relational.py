@@ -2,14 +2,14 @@
 
 They take observations `[…, A, F]` and give each agent its own features `[…, A, num_features]`, by the same parameters
 for any number of agents and without regard to their order. `attention` and `deepsets` can look at the rows of each
-agent's own observation instead, `[…, A, N, F]`: entities, for example.
+agent's own observation instead, `[…, A, N, F]`: entities, for example. Where entities stand one after another in a flat
+observation, `rows` says where.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -187,6 +187,15 @@ class GnnModel(nnx.Module):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SetConfig(LayersConfig):
     over: Over = Over.agents
+    rows: tuple[int, ...] | None = None  # in a flat observation: first entry, number, size; the rest goes to each row
+
+    def __post_init__(self) -> None:
+        if self.rows is None:
+            return
+        if self.over is not Over.rows:
+            raise ValueError("rows needs over=rows")
+        if len(self.rows) != 3 or self.rows[0] < 0 or min(self.rows[1:]) < 1:
+            raise ValueError(f"rows takes the first entry, the number and the size of rows, not {list(self.rows)}")
 
     @property
     def reads_team(self) -> bool:
@@ -204,6 +213,7 @@ class AttentionConfig(SetConfig):
     layers_after: tuple[int, ...] = (128,)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.num_layers < 1 or self.num_heads < 1:
             raise ValueError("num_layers and num_heads must be at least 1")
         if self.hidden_size % self.num_heads:
@@ -234,15 +244,15 @@ class AttentionBlock(nnx.Module):
 
 class AttentionModel(nnx.Module):
     def __init__(self, config: AttentionConfig, input_shape: tuple[int, ...], rngs: nnx.Rngs):
-        _check_shape("attention", config, input_shape)
-        self.over = config.over
+        self.over, self.rows = config.over, config.rows
+        input_shape = _shape_of_rows("attention", config, input_shape)
         self.embed = make_linear(input_shape[-1], config.hidden_size, config.initialiser, rngs)
         self.blocks = nnx.List([AttentionBlock(config, rngs) for _ in range(config.num_layers)])
         self.after = Mlp(config.hidden_size, config.layers_after, config, rngs)
         self.num_features = self.after.num_features
 
     def __call__(self, x: Array) -> Array:
-        x = self.embed(x)
+        x = self.embed(split_rows(x, self.rows))
         for block in self.blocks:
             x = block(x)
         if self.over is Over.rows:
@@ -262,15 +272,15 @@ class DeepSetsConfig(SetConfig):
 
 class DeepSetsModel(nnx.Module):
     def __init__(self, config: DeepSetsConfig, input_shape: tuple[int, ...], rngs: nnx.Rngs):
-        _check_shape("deepsets", config, input_shape)
-        self.over, self.aggregation = config.over, config.aggregation
+        self.over, self.rows, self.aggregation = config.over, config.rows, config.aggregation
+        input_shape = _shape_of_rows("deepsets", config, input_shape)
         self.local = Mlp(input_shape[-1], config.layers, config, rngs)
         width = self.local.num_features * (2 if config.over is Over.agents else 1)
         self.after = Mlp(width, config.layers_after, config, rngs)
         self.num_features = self.after.num_features
 
     def __call__(self, x: Array) -> Array:
-        local = self.local(x)
+        local = self.local(split_rows(x, self.rows))
         pooled = aggregate(self.aggregation, local, np.ones((), bool), -2)
         if self.over is Over.rows:
             return self.after(pooled)
@@ -278,8 +288,26 @@ class DeepSetsModel(nnx.Module):
         return self.after(jnp.concatenate([local, everyone], -1))
 
 
-def _check_shape(name: str, config: Any, input_shape: tuple[int, ...]) -> None:
-    wanted = 1 if config.over is Over.agents else 2
-    if len(input_shape) != wanted:
-        what = "[F]" if wanted == 1 else "[N, F]"
+def split_rows(x: Array, rows: tuple[int, ...] | None) -> Array:
+    """`[…, F]` as `[…, N, size + rest]`: each row beside all that is no row. Without `rows`, as it is."""
+    if rows is None:
+        return x
+    start, number, size = rows
+    stop = start + number * size
+    each = x[..., start:stop].reshape(*x.shape[:-1], number, size)
+    rest = jnp.concatenate([x[..., :start], x[..., stop:]], -1)[..., None, :]
+    return jnp.concatenate([each, jnp.broadcast_to(rest, (*each.shape[:-1], rest.shape[-1]))], -1)
+
+
+def _shape_of_rows(name: str, config: SetConfig, input_shape: tuple[int, ...]) -> tuple[int, ...]:
+    """What the sets' members are like; raises where observations are none."""
+    flat = config.over is Over.agents or config.rows is not None
+    if len(input_shape) != (1 if flat else 2):
+        what = "[F]" if flat else "[N, F], or the field rows"
         raise UsageError(f"model '{name}' over {config.over.name} needs observations {what}, not {list(input_shape)}")
+    if config.rows is None:
+        return input_shape
+    start, number, size = config.rows
+    if start + number * size > input_shape[0]:
+        raise UsageError(f"model '{name}': rows={list(config.rows)} is beyond observations of {input_shape[0]}")
+    return number, input_shape[0] - (number - 1) * size

@@ -1,0 +1,49 @@
+"""Rewards for learning by a scenario's potential: they add up to what the potential gained, and no return counts them."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import covey
+
+
+def play(env, num_steps: int = 60):
+    """Rewards and shaping `[T, A]` of agents that go straight for the food of their number, and the last state."""
+
+    def step(carry, key):
+        state, timestep = carry
+        seen = timestep.groups["agents"].observation
+        food = seen[:, 4:].reshape(4, 4, 3)[np.arange(4), np.arange(4), :2]
+        state, timestep = env.step(state, {"agents": jnp.clip(5.0 * food - seen[:, 2:4], -1, 1)}, key)
+        group = timestep.groups["agents"]
+        return (state, timestep), (group.reward, group.shaping)
+
+    start = env.reset(jax.random.key(3))
+    keys = jax.random.split(jax.random.key(4), num_steps)
+    (end, _), (rewards, shaping) = jax.jit(lambda: jax.lax.scan(step, start, keys))()
+    return start[0], end, np.asarray(rewards), np.asarray(shaping)
+
+
+def test_shaping_adds_up_to_the_potential_gained():
+    env = covey.make_env("vmas/dispersion", shaping=2.0, time_limit=1000)
+    start, end, rewards, shaping = play(env)
+    scenario = env.env.scenario
+    gained = scenario.potential(end[0]) - scenario.potential(start[0])
+    np.testing.assert_allclose(shaping.sum(axis=0), 2.0 * gained, rtol=1e-4)
+    np.testing.assert_allclose(rewards.sum(axis=0), 4.0)  # all food is eaten, and that alone is the return
+    np.testing.assert_allclose(scenario.potential(end[0]), 0.0)  # nothing is left to go to
+
+
+def test_without_it_nothing_changes():
+    env = covey.make_env("vmas/dispersion")
+    _, timestep = env.reset(jax.random.key(0))
+    assert timestep.groups["agents"].shaping is None
+
+
+def test_a_scenario_without_a_potential_says_so():
+    env = covey.make_env("vmas/navigation", shaping=1.0)
+    with pytest.raises(ValueError, match="no potential"):
+        jax.eval_shape(env.reset, jax.random.key(0))
