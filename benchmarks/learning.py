@@ -162,6 +162,10 @@ EXPERIMENTS["tag-ensemble"] = Experiment(
 
 # ------------------------------------------------------------------------------------------------------------- VMAS
 
+FOOD_AS_A_SET = (
+    "model=deepsets model.over=rows model.rows=[4,4,3] model.aggregation=max model.layers=[64,64] "
+    "model.layers_after=[64] critic_model=mlp"
+)
 VMAS = {  # by scenario: what `covey train` gets besides the task and the algorithm, and what is to be reached
     "navigation": Experiment(arguments="experiment.frames=500_000", threshold=0.95),
     "balance": Experiment(
@@ -178,7 +182,9 @@ VMAS = {  # by scenario: what `covey train` gets besides the task and the algori
     "transport": Experiment(arguments="experiment.frames=1_000_000"),
     "sampling": Experiment(arguments="experiment.frames=300_000"),
     "wheel": Experiment(arguments="experiment.frames=300_000"),
-    "dispersion": Experiment(arguments="experiment.frames=500_000", threshold=3.6),
+    # Four pieces of food one after another in an observation: a model that looks at them as a set learns to go for one of
+    # them; dense layers go for the middle between all.
+    "dispersion": Experiment(arguments=f"experiment.frames=1_500_000 {FOOD_AS_A_SET}", threshold=3.6),
     "flocking": Experiment(arguments="experiment.frames=300_000"),
     "give_way": Experiment(arguments="experiment.frames=500_000"),
     "football": Experiment(
@@ -233,6 +239,10 @@ def add_vmas() -> None:
             EXPERIMENTS[f"vmas-{scenario}-mappo-{variant}"] = dataclasses.replace(
                 plain, arguments=f"{plain.arguments} {fields}", threshold=None, label=label
             )
+    plain = EXPERIMENTS["vmas-dispersion-mappo"]
+    EXPERIMENTS["vmas-dispersion-mappo-dense"] = dataclasses.replace(
+        plain, arguments=plain.arguments.replace(FOOD_AS_A_SET, "model=mlp"), threshold=None, label="dense layers"
+    )
 
 
 add_vmas()
