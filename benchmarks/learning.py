@@ -182,8 +182,8 @@ VMAS = {  # by scenario: what `covey train` gets besides the task and the algori
     "transport": Experiment(arguments="experiment.frames=1_000_000"),
     "sampling": Experiment(arguments="experiment.frames=300_000"),
     "wheel": Experiment(arguments="experiment.frames=300_000"),
-    # Four pieces of food one after another in an observation: a model that looks at them as a set learns to go for one of
-    # them; dense layers go for the middle between all.
+    # The pieces of food stand one after another in an observation: a model that sees them as a set learns to go for one
+    # of them; dense layers go for the middle between all.
     "dispersion": Experiment(arguments=f"experiment.frames=1_500_000 {FOOD_AS_A_SET}", threshold=3.6),
     "flocking": Experiment(arguments="experiment.frames=300_000"),
     "give_way": Experiment(arguments="experiment.frames=500_000"),
