@@ -1,4 +1,4 @@
-"""Rewards for learning by a scenario's potential: they add up to what the potential gained, and no return counts them."""
+"""Rewards for learning by a scenario's potential: they add up to what it gained, and no return counts them."""
 
 from __future__ import annotations
 
