@@ -53,9 +53,7 @@ class Programs:
     seconds: float
 
 
-def compile_parts(
-    parts: Parts, compiling: Callable[[str], AbstractContextManager[None]]
-) -> Programs:
+def compile_parts(parts: Parts, compiling: Callable[[str], AbstractContextManager[None]]) -> Programs:
     """Compiles ahead of any run, so that the time is known and not mixed with training's; `compiling` says what."""
     start = time.monotonic()
     key = jax.random.key(0)

@@ -196,6 +196,7 @@ class Pool:
         self._slots = list(slots)
         self._overview = overview
         self._received = received
+        self._stopping = False
         self._pending = [experiment for experiment in self._experiments if not is_done(experiment)]
         self._done = len(self._experiments) - len(self._pending)
         self._known: list[Known] = []
@@ -206,15 +207,10 @@ class Pool:
         todo, workers = len(self._pending), len(self._slots)
         before = f"{self._done} of {len(self._experiments)} done before, " if self._done else ""
         self._overview.line(f"{before}{todo} to run, {workers} side by side" if todo else "all is done already")
-        stopping = False
         try:
             while self._pending or any(worker.experiment for worker in self._workers):
-                if self._received and not stopping:
-                    stopping = True
-                    self._pending.clear()
-                    self._overview.line("interrupted: saving; once more to end at once")
-                    for worker in self._workers:
-                        worker.stop()
+                if self._received and not self._stopping:
+                    self._stop()
                 if self._received.count(signal.SIGINT) > 1:  # schedulers repeat SIGTERM, and mean the same
                     break
                 self._hand_out()
@@ -223,6 +219,13 @@ class Pool:
                     self._hear(key.data)
         finally:
             self._close()
+
+    def _stop(self) -> None:
+        self._stopping = True
+        self._pending.clear()
+        self._overview.line("interrupted: saving; Ctrl-C twice ends at once")
+        for worker in self._workers:
+            worker.stop()
 
     def _hand_out(self) -> None:
         used = [worker.slot for worker in self._workers]
@@ -258,7 +261,7 @@ class Pool:
         self._workers.remove(worker)
         code = worker.end()
         if worker.experiment is not None:
-            if self._received:
+            if self._stopping:
                 self._record(worker, "interrupted", None)
             else:
                 self._record(worker, "failed", describe_death(code, read_end(worker)))
@@ -267,6 +270,8 @@ class Pool:
         experiment, worker.experiment = worker.experiment, None
         assert experiment is not None
         seconds = time.monotonic() - worker.started
+        if state == "interrupted" and not self._stopping:
+            state, error = "failed", "its process alone was told to stop, and saved; the same command goes on"
         if error is not None:
             error = " ".join(error.split())
             self.failed.append(experiment)
