@@ -12,8 +12,9 @@ from covey.experiment.compose import compose
 
 @pytest.mark.parametrize(
     ("algorithm", "other", "iterations"),
-    [("ippo", "mappo", 50), pytest.param("iql", "isac", 60, marks=pytest.mark.slow)],
+    [("ippo", "mappo", 50), ("iql", "isac", 60)],
 )
+@pytest.mark.slow
 def test_two_algorithms_in_one_task(trained, algorithm, other, iterations):
     team = trained(
         "probe/groups",

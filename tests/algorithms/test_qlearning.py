@@ -28,7 +28,7 @@ def q_value(team) -> float:
 
 @pytest.mark.parametrize(
     ("algorithm", "model"),
-    [("qmix", "mlp"), ("iql", "gru"), pytest.param("iql", "mlp", marks=slow), pytest.param("vdn", "gru", marks=slow)],
+    [("qmix", "mlp"), *(pytest.param(*pair, marks=slow) for pair in (("iql", "gru"), ("iql", "mlp"), ("vdn", "gru")))],
 )
 def test_a_time_limit_is_no_end(trained, algorithm, model):
     """Worth 1 / (1 − γ); taking the cut for a termination would give at most 3.4 with five steps left."""

@@ -30,6 +30,8 @@ def best(name, observation, first):
             return {GROUP: jnp.sum(seen[..., 0] * seen[..., 1], -1).astype(jnp.int32)}
         case "memory":
             return {GROUP: (first[GROUP][:, 0] > 0).astype(jnp.int32)}
+        case "two_step":
+            return {GROUP: jnp.ones(2, jnp.int32)}
         case "groups":
             return {"copiers": observation["copiers"][:, 0].astype(jnp.int32), "guessers": jnp.zeros(1, jnp.int32)}
         case _:
@@ -74,6 +76,7 @@ GAMES = {
     "target": (1.0, 0.0, 1),
     "rows": (1.0, 0.0, 1),
     "memory": (1.0, 0.0, 5),
+    "two_step": (8.0, 7.0, 2),
 }
 
 

@@ -53,6 +53,7 @@ def test_another_configuration_of_the_task(run):
     assert report["means"]["episode_length"] == 7
 
 
+@pytest.mark.slow
 def test_more_agents_than_were_trained(tmp_path):
     """Networks that look at each agent alike serve any number of them; those that are told who they are do not."""
     fields = FIELDS | {"algorithm.agent_ids": False}

@@ -242,6 +242,7 @@ def test_a_finished_run_is_extended(whole, wanted, tmp_path):
     np.testing.assert_allclose(lr[-6:], 0.0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_another_number_of_devices_goes_on_with_a_warning(whole, tmp_path, capsys):
     cut_back(whole, tmp_path / "run")
     resume(tmp_path / "run", "experiment.devices=2", f"experiment.frames={(ITERATIONS + 2) * FRAMES}")

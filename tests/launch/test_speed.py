@@ -78,6 +78,7 @@ def test_why_the_gpu_is_slower_than_the_cpu() -> None:
     assert "gpu 0 is faster than the CPU at every number of environments" in find(judge([*cpu, gpu[2]]))
 
 
+@pytest.mark.slow
 def test_a_real_measurement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "speed.json"
     words = ["task=probe/copy", "algorithm=ippo", "model.layers=[8]", "experiment.rollout_length=8"]

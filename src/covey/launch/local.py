@@ -261,7 +261,7 @@ class Pool:
         self._workers.remove(worker)
         code = worker.end()
         if worker.experiment is not None:
-            if self._stopping:
+            if self._received:
                 self._record(worker, "interrupted", None)
             else:
                 self._record(worker, "failed", describe_death(code, read_end(worker)))
@@ -270,7 +270,7 @@ class Pool:
         experiment, worker.experiment = worker.experiment, None
         assert experiment is not None
         seconds = time.monotonic() - worker.started
-        if state == "interrupted" and not self._stopping:
+        if state == "interrupted" and not self._received:
             state, error = "failed", "its process alone was told to stop, and saved; the same command goes on"
         if error is not None:
             error = " ".join(error.split())

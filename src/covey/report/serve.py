@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -25,6 +26,8 @@ SERVED = {"index.html", "summary.json", "figures", "tables"}
 
 def serve(server: ThreadingHTTPServer, folder: Path, paths: Sequence[Path], build: Callable[[], object]) -> None:
     """Serves the report in `folder`, and builds it again when files below `paths` change, until interrupted."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # a script's background processes ignore the first
+        signal.signal(number, signal.default_int_handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(f"http://{HOST}:{server.server_address[1]}/  (Ctrl-C ends it)", flush=True)
     try:
