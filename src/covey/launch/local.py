@@ -217,6 +217,7 @@ class Pool:
                 self._overview.update(self.snapshot())
                 for key, _ in self._selector.select(timeout=SECONDS_BETWEEN_LOOKS):
                     self._hear(key.data)
+            self._overview.update(self.snapshot())
         finally:
             self._close()
 
@@ -343,6 +344,8 @@ class Pool:
         """Of a running experiment, at the speed that it had since training was first seen."""
         if running.share is None or worker.first_progress is None:
             return None
+        if running.share >= 1.0:
+            return 0.0
         since, share = worker.first_progress
         if running.share <= share:
             return None

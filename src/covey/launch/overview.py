@@ -106,6 +106,8 @@ def running_text(running: Running) -> str:
 def draw(snapshot: Snapshot) -> Group:
     """The overview as rich draws it: all, then a bar for each experiment that runs."""
     table = Table.grid(padding=(0, 1))
+    for _ in range(3):
+        table.add_column(no_wrap=True)
     finished = snapshot.done + snapshot.failed
     table.add_row(ProgressBar(total=max(snapshot.total, 1), completed=finished, width=24), Text("all experiments"))
     for running in snapshot.running:
