@@ -83,7 +83,7 @@ def test_a_real_measurement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     output = tmp_path / "speed.json"
     words = ["task=probe/copy", "algorithm=ippo", "model.layers=[8]", "experiment.rollout_length=8"]
     sizes = ["algorithm.epochs=1", "algorithm.num_minibatches=1", "environments=[1,2]", "seconds=0.01", "name=mine"]
-    assert cli.main(["speed", *words, *sizes, f"output={output}"]) == 0
+    assert cli.main(["speed", *words, *sizes, f"output={output}", "loggers=[tensorboard]"]) == 0
     printed = capsys.readouterr().out
     report: dict[str, Any] = json.loads(output.read_text())
     assert report["kind"] == "covey-speed" and report["machine"]["name"] == "mine"
@@ -98,6 +98,7 @@ def test_a_real_measurement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         seconds = r["seconds_per_iteration"]
         assert r["frames_per_second"]["whole"] == pytest.approx(r["frames_per_iteration"] / seconds["whole"])
     assert report["recommendation"]["words"] in " ".join(printed.split())
+    assert list((tmp_path / "tensorboard").glob("events.*"))
     assert report["versions"]["jax"] and all(finding in printed for finding in report["findings"])
 
 

@@ -50,6 +50,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -88,7 +89,7 @@ def report_speed(words: Sequence[str]) -> dict[str, Any]:
     options, config = read_words(words)
     if options.output is not None and not Path(options.output).absolute().parent.is_dir():
         raise UsageError(f"output={options.output}: there is no such folder")
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 120)
     with console.status("") as status:
         say = status.update if console.is_terminal else print
         measured = measure(config, options, say)
@@ -97,7 +98,7 @@ def report_speed(words: Sequence[str]) -> dict[str, Any]:
     if options.output is not None:
         write_atomically(Path(options.output), to_json(report, indent=2) + "\n")
         print(f"wrote {options.output}")
-    log(report, config)
+    log(report, config, Path(options.output or "speed.json").parent)
     return report
 
 
@@ -244,10 +245,15 @@ def find(rows: Sequence[Row], left_out: Sequence[str] = ()) -> list[str]:
     return [*findings, *(f"left out: {reason}" for reason in left_out)]
 
 
+def _shares(row: Row) -> dict[str, float]:
+    """Of the time of the whole."""
+    seconds = row["seconds_per_iteration"]
+    return {part: seconds[part] / seconds["whole"] for part in PARTS}
+
+
 def _about_device(device: str, rows: Sequence[Row]) -> str:
     row = good_row(rows)
-    parts, whole = row["seconds_per_iteration"], row["seconds_per_iteration"]["whole"]
-    shares = ", ".join(f"{part} {parts[part] / whole:.0%}" for part in PARTS)
+    shares = ", ".join(f"{part} {share:.0%}" for part, share in _shares(row).items())
     few = min(rows, key=lambda other: other["environments"])
     limits = f"; {row['limit']} limits" if row["limit"] else ""
     text = f"{device}: {row['environments']:,} environments run at {rate(row):,.0f} frames/s ({shares}){limits}"
@@ -354,12 +360,14 @@ def _version(name: str) -> str | None:
 
 def print_report(report: dict[str, Any], console: Console) -> None:
     settings = report["settings"]
-    table = Table(title=f"{settings['algorithm']} on {settings['task']}, frames per second", title_justify="left")
-    for name in ("device", "environments", "simulation", "acting", "update", "whole", "limited by", "most time in"):
-        table.add_column(name, justify="left" if name in ("device", "limited by", "most time in") else "right")
+    title = f"{settings['algorithm']} on {settings['task']}: frames per second, and where the time of the whole goes"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name in ("device", "envs", "simulation", "acting", "update", "whole", "sim./act./upd.", "limited by"):
+        table.add_column(name, justify="left" if name in ("device", "limited by") else "right")
     for row in report["rows"]:
         rates = [f"{row['frames_per_second'][part]:,.0f}" for part in (*PARTS, "whole")]
-        table.add_row(row["device"], f"{row['environments']:,}", *rates, row["limit"] or "", row["largest_part"])
+        shares = "/".join(f"{share:.0%}" for share in _shares(row).values())
+        table.add_row(row["device"], f"{row['environments']:,}", *rates, shares, row["limit"] or "")
     console.print(table)
     for finding in report["findings"]:
         console.print(f"- {finding}", markup=False, highlight=False, soft_wrap=True)
@@ -373,7 +381,7 @@ def print_report(report: dict[str, Any], console: Console) -> None:
     )
 
 
-def log(report: dict[str, Any], config: Config) -> None:
+def log(report: dict[str, Any], config: Config, folder: Path) -> None:
     """To the loggers that are on, one record for each row; their step is the number of environments."""
     from covey.experiment.loggers import LoggerTeam
     from covey.experiment.run_directory import RunDirectory
@@ -383,7 +391,7 @@ def log(report: dict[str, Any], config: Config) -> None:
 
     team = LoggerTeam(config.experiment.loggers, config.experiment.logger_options, warn=warn)
     about = {name: report[name] for name in ("machine", "versions", "settings", "findings", "recommendation")}
-    team.start(RunDirectory(Path.cwd(), about, {"run_id": uuid.uuid4().hex[:12]}), about)
+    team.start(RunDirectory(folder, about, {"run_id": uuid.uuid4().hex[:12]}), about)
     for row in report["rows"]:
         record = {"environments": row["environments"], **row["frames_per_second"]}
         team.log(f"speed/{row['device']}", record, row["environments"])
