@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 from typing import Any
 
 import jax
@@ -32,6 +33,7 @@ from covey.algorithms.base import Context, make_optimiser
 from covey.algorithms.critics import CriticOutputs, CriticSees, resolve, seen_shape
 from covey.checks import above_zero, at_least, between_0_and_1
 from covey.networks.network import make_network
+from covey.ops.blocks import mean_over_blocks
 from covey.ops.devices import mean_over_devices
 from covey.ops.distributions import make_distribution
 from covey.ops.losses import (
@@ -280,15 +282,14 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
         return dataclasses.replace(sequences, carry=carry)
 
     def ppo_loss(params: PyTree, state: PpoState, samples: Samples, entropy_coef: Array) -> tuple[Array, dict]:
-        """The loss on one minibatch `[L, N, …]` and what is worth logging of it."""
+        """The loss on a minibatch or a block of it, `[L, N, …]`, and what is worth logging of it."""
         parameters, _ = actor.apply(params["actor"], samples.observation, samples.carry["actor"], samples.reset)
         output, _ = evaluate_critic(params["critic"], samples.critic_input, samples.carry["critic"], samples.reset)
         log_prob = distribution.log_prob(parameters, samples.action_mask, samples.raw_action)
         entropy = weighted_mean(distribution.entropy(parameters, samples.action_mask, samples.noise), samples.weight)
-        advantage = samples.advantage
-        if config.advantage_normalisation is AdvantageNormalisation.minibatch:
-            advantage = normalise(advantage, batch_moments(advantage, samples.weight > 0, axis))
-        policy_loss = clipped_policy_loss(log_prob, samples.log_prob, advantage, samples.weight, clip=config.clip)
+        policy_loss = clipped_policy_loss(
+            log_prob, samples.log_prob, samples.advantage, samples.weight, clip=config.clip
+        )
 
         target, old_value = samples.target, samples.value
         if config.value_normalisation:
@@ -313,8 +314,22 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
             loss, metrics = loss + extra, metrics | extra_metrics
         return loss, metrics
 
-    def update_minibatch(state: PpoState, samples: Samples, lr: Array, entropy_coef: Array):
-        grads, metrics = jax.grad(ppo_loss, has_aux=True)(state.params, state, samples, entropy_coef)
+    def update_minibatch(state: PpoState, samples: Samples, indices: Array, lr: Array, entropy_coef: Array):
+        """`indices` of the samples are the minibatch."""
+        moments = None
+        if config.advantage_normalisation is AdvantageNormalisation.minibatch:
+            moments = batch_moments(samples.advantage[indices], samples.weight[indices] > 0, axis)
+
+        def gradient(block: Array) -> tuple[PyTree, dict]:
+            part = take(samples, block)
+            if moments is not None:
+                part = dataclasses.replace(part, advantage=normalise(part.advantage, moments))
+            return jax.grad(ppo_loss, has_aux=True)(state.params, state, part, entropy_coef)
+
+        if context.hooks.loss:  # a user's loss need not be a mean over the minibatch
+            grads, metrics = gradient(indices)
+        else:
+            grads, metrics = mean_over_blocks(gradient, indices, math.prod(samples.weight.shape[1:]))
         grads = mean_over_devices(grads, axis)
         params, optimiser_state = {}, {}
         for name, grad in grads.items():
@@ -341,7 +356,7 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
 
         def epoch(state: PpoState, key_epoch: Key) -> tuple[PpoState, dict]:
             def minibatch(state: PpoState, indices: Array) -> tuple[PpoState, dict]:
-                return update_minibatch(state, take(samples, indices), lr, entropy_coef)
+                return update_minibatch(state, samples, indices, lr, entropy_coef)
 
             return jax.lax.scan(minibatch, state, random_order(key_epoch, num_sequences).reshape(num_minibatches, -1))
 

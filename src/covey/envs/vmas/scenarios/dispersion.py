@@ -98,5 +98,9 @@ class Dispersion(Scenario):
     def done(self, state: ScenarioState) -> Array:
         return jnp.all(state.memory["eaten"])
 
+    def colours(self, state: ScenarioState) -> dict[str, None]:
+        """Eaten food is gone."""
+        return {self.world.entities[i].name: None for i in self.food[state.memory["eaten"]]}
+
     def metrics(self, state: ScenarioState) -> dict[str, Array]:
         return {"eaten": jnp.mean(state.memory["eaten"])}

@@ -123,6 +123,15 @@ class Passage(Scenario):
         to_gaps = state.world.position[self.gaps] - position[:, None]
         return jnp.concatenate([position, velocity, to_goal, to_gaps.reshape(NUM_AGENTS, -1)], -1)
 
+    def potential(self, state: ScenarioState) -> Array:
+        """For each agent, minus the way to its goal, through the gap where that way is shortest while the wall is still
+        ahead; in units of the reward."""
+        position, goals = state.world.position[self.agents], state.world.position[self.goals]
+        gaps = state.world.position[self.gaps]
+        through = norm(gaps - position[:, None]) + norm(gaps - goals[:, None])
+        ahead = position[:, 1] < gaps[0, 1]
+        return -SHAPING_FACTOR * jnp.where(ahead, through.min(axis=-1), self.to_goals(state.world))
+
     def at_goal(self, world: WorldState) -> Array:
         return self.to_goals(world) <= AGENT_RADIUS / 2
 

@@ -1,0 +1,58 @@
+"""Means over blocks are the means over all, whatever the blocks, and blocks fit the cache."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from covey.ops import blocks
+from covey.ops.blocks import mean_over_blocks
+
+
+@pytest.mark.parametrize(
+    ("num_indices", "rows_per_index", "expected"),
+    [
+        (640, 1, 1),
+        (641, 1, 641),  # a prime number
+        (400, 3, 2),  # 600 rows each
+        (2048, 3, 16),  # 384 each: 8 blocks would have 768
+        (4, 10_000, 4),  # long sequences: one each
+    ],
+)
+def test_the_fewest_blocks_that_fit(num_indices, rows_per_index, expected):
+    assert blocks._num_blocks(num_indices, rows_per_index) == expected
+
+
+def test_the_mean_over_blocks_is_the_mean(monkeypatch):
+    x = jnp.arange(24.0)
+    seen = []
+
+    def function(indices):
+        seen.append(indices.shape)
+        return {"mean": jnp.mean(x[indices] ** 2), "two": (jnp.mean(x[indices]), jnp.ones(3))}
+
+    order = jax.random.permutation(jax.random.key(0), 24)
+    whole = mean_over_blocks(function, order)
+    monkeypatch.setattr(blocks, "CPU_ROWS", 8)
+    parts = mean_over_blocks(function, order, 2)
+    assert seen[0] == (24,) and set(seen[1:]) == {(4,)}
+    np.testing.assert_allclose(whole["mean"], np.mean(np.arange(24.0) ** 2))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), whole, parts)
+
+
+@pytest.mark.parametrize("normalisation", ["minibatch", "batch"])
+def test_ppo_learns_the_same_in_blocks(fresh, monkeypatch, normalisation):
+    overrides = (f"algorithm.advantage_normalisation={normalisation}", "algorithm.epochs=2")
+    options = {"iterations": 1, "num_envs": 8, "rollout_length": 16}
+    whole = fresh("probe/copy", *overrides, **options)
+    monkeypatch.setattr(blocks, "CPU_ROWS", 16)
+    parts = fresh("probe/copy", *overrides, **options)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6),
+        whole.learner["agents"].params,
+        parts.learner["agents"].params,
+    )
+    for name, values in whole.metrics.items():
+        np.testing.assert_allclose(values, parts.metrics[name], atol=1e-4, err_msg=name)
