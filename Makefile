@@ -17,7 +17,7 @@ test: $(DEV_READY) lint
 	$(BIN)/python -m pytest -n $(WORKERS)
 
 slow: $(DEV_READY)
-	$(BIN)/python -m pytest -n $(WORKERS) -m slow
+	COVEY_TESTS_OPTIMISED=1 $(BIN)/python -m pytest -n $(WORKERS) -m slow
 
 lint: $(DEV_READY)
 	$(BIN)/ruff check .

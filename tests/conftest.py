@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-ONE_THREAD = "--xla_cpu_multi_thread_eigen=false"
-if ONE_THREAD not in os.environ.get("XLA_FLAGS", ""):
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_THREAD}".strip()
+FLAGS = "--xla_cpu_multi_thread_eigen=false"
+if "COVEY_TESTS_OPTIMISED" not in os.environ:  # with it, programs are as users run them and take long to compile
+    FLAGS += (
+        " --xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0"
+        " --xla_llvm_disable_expensive_passes=true"
+    )
+if FLAGS not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "jax"))
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
@@ -25,6 +31,8 @@ import numpy as np
 import pytest
 
 jax.config.update("jax_num_cpu_devices", 2)
+gc.freeze()  # what is imported stays: collections need not look at it again and again
+gc.set_threshold(50_000, 20, 50)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
 
@@ -54,12 +62,6 @@ TINY_LOOP = {
 }
 
 
-def compiled_fast(function: Any, *arguments: Any) -> Callable[..., Any]:
-    """A jitted function compiled in half the time: these networks are too small to gain from optimisation."""
-    options = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-    return function.lower(*arguments).compile(compiler_options=options)
-
-
 @dataclasses.dataclass(frozen=True)
 class Team:
     """A small team and what its training left; the rest is played on demand."""
@@ -87,7 +89,7 @@ class Team:
             return unroll(batched, self.algorithm, learner, actor, key, num_steps)[1]
 
         key = jax.random.key(seed)
-        return jax.device_get(compiled_fast(play, self.learner, key)(self.learner, key))
+        return jax.device_get(play(self.learner, key))
 
     def values(self, group: str = "agents", **options: Any) -> tuple[np.ndarray, np.ndarray]:
         """What the agents of a group see first in an observation, and what the critic says it is worth `[T, B, A]`."""
@@ -105,7 +107,7 @@ class Team:
             )
 
         key = jax.random.key(17)
-        episodes = compiled_fast(play, self.learner, key)(self.learner, key)
+        episodes = play(self.learner, key)
         return {group: float(value.mean()) for group, value in episodes.returns.items()}
 
 
@@ -148,10 +150,9 @@ def make_team(
         devices=jax.devices()[:num_devices],
         max_iterations=max(1, iterations),
     )
-    state, metrics = compiled_fast(loop.init, jax.random.key(0))(jax.random.key(0)), {}
+    state, metrics = loop.init(jax.random.key(0)), {}
     if iterations:
-        run_chunk = compiled_fast(loop.run_chunk, state, jnp.int32(iterations))
-        state, metrics = run_chunk(state, jnp.int32(iterations))
+        state, metrics = loop.run_chunk(state, jnp.int32(iterations))
     return Team(env=env, algorithm=team_algorithm, loop=loop, state=state, metrics=jax.device_get(metrics))
 
 

@@ -41,6 +41,7 @@ def test_help_explains(name: str, script: Any, capsys: pytest.CaptureFixture[str
     assert len(capsys.readouterr().out) > 300
 
 
+@pytest.mark.slow
 def test_update_limit(script: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "limit.json"
     script("update_limit").main(["--no-pin", "--epochs", "1", "--width", "8", "--output", str(output), *QUICK])
@@ -52,7 +53,8 @@ def test_update_limit(script: Any, tmp_path: Path, capsys: pytest.CaptureFixture
     assert "ratio" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("devices", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("devices", [1, 2])
 def test_throughput(script: Any, tmp_path: Path, devices: int) -> None:
     output = tmp_path / "throughput.json"
     arguments = ["--task", "probe/masked", "--devices", str(devices), "--output", str(output), *SMALL]

@@ -94,7 +94,7 @@ def test_the_dead_leave_no_trace(trained, algorithm, model):
 # -------------------------------------------------------------------------------------------------- returns by probe
 
 
-@cases
+@mostly_slow
 def test_copy(trained, algorithm, model):
     team = trained("probe/copy", algorithm=algorithm, model=model, iterations=60)
     assert team.returns()[GROUP] >= 0.95
@@ -121,7 +121,7 @@ def test_continuous_target(trained, algorithm):
     assert team.returns()[GROUP] >= 0.9
 
 
-@pytest.mark.parametrize("flatten", ["true", "false"])
+@pytest.mark.parametrize("flatten", ["false", pytest.param("true", marks=slow)])
 def test_observations_of_rows(trained, flatten):
     """Averaging rows keeps which number is marked: the product is formed within a row."""
     team = trained("probe/rows", f"model.flatten={flatten}", "algorithm.lr=1e-2", NO_IDS, iterations=200)
@@ -164,9 +164,9 @@ def test_lstm_remembers(trained):
     ("model", "sequence_length", "critic_sees"),
     [
         ("mlp", None, "own"),
-        ("gru", None, "joint"),
         ("gru", 4, "own"),
-        ("gru", 1, "own"),
+        pytest.param("gru", None, "joint", marks=slow),
+        pytest.param("gru", 1, "own", marks=slow),
         pytest.param("lstm", 2, "joint", marks=slow),
         pytest.param("gru", 1, "joint", marks=slow),
         pytest.param("mlp", None, "joint", marks=slow),
@@ -373,6 +373,7 @@ def test_observation_normalisation_learns_from_awkward_scales(fresh):
     assert float(off.learner[GROUP].observation_moments.weight) == 0
 
 
+@slow
 def test_normalised_observations_keep_the_first_minibatch_in_step(fresh):
     """The moments change after the update, so an iteration learns with those that it acted with."""
     overrides = ("algorithm.epochs=1", "algorithm.num_minibatches=1", "algorithm.observation_normalisation=true")

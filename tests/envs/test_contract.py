@@ -33,10 +33,9 @@ from covey.types import (
 NUM_ENVS = 4
 LIMIT = 5  # steps: short enough that an episode of random play reaches it
 NUM_STEPS = 2 * LIMIT + 2
-COMPILE_FAST = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 TASKS = [entry.name for entry in registry.tasks]
-SLOW_SUITES = ("mmst",)  # its random graphs take most of a minute to compile
+SLOW_SUITES = ("mmst", "jaxnav")  # random graphs and mazes take long to compile
 FIRST_OF_SUITE = {name.split("/")[0]: name for name in reversed(TASKS)} | {"probe": "probe/truncation"}
 RUN = [name for suite, name in FIRST_OF_SUITE.items() if suite not in SLOW_SUITES]
 REST = [name for name in TASKS if name not in RUN]
@@ -138,7 +137,7 @@ def reaches_limit(name: str) -> bool:
 
 
 def check_run(env: Env, reaches_limit: bool) -> None:
-    run = jax.jit(functools.partial(play, BatchedEnv(env=env, num_envs=NUM_ENVS)), compiler_options=COMPILE_FAST)
+    run = jax.jit(functools.partial(play, BatchedEnv(env=env, num_envs=NUM_ENVS)))
     trajectory = run(jax.random.key(1))
     check_same(trajectory, run(jax.random.key(1)), "the same key must give the same trajectory")
     states, steps = trajectory

@@ -174,7 +174,9 @@ class Freeze:
             assert metrics["agents/lr"] == 0.0
 
 
-@pytest.mark.parametrize("after", [3, 4], ids=["between checkpoints", "at a checkpoint"])
+@pytest.mark.parametrize(
+    "after", [pytest.param(3, marks=pytest.mark.slow), 4], ids=["between checkpoints", "at a checkpoint"]
+)
 def test_a_callback_can_freeze_the_team_and_resume_keeps_it(tmp_path, same_bits, after, plain):
     freeze = Freeze(after)
     run = train(tmp_path / "run", callbacks=[freeze])
@@ -360,6 +362,7 @@ def test_a_large_seed(tmp_path):
         assert json.loads((run.path / "results.json").read_text())
 
 
+@pytest.mark.slow
 def test_a_world_with_empty_arrays_trains_on_two_devices(tmp_path):
     """Worlds without joints and messages have arrays of no size, whose place JAX forgets. In a process of its own: the
     number of devices is settled when JAX starts."""

@@ -49,11 +49,11 @@ def make(kind: str, *, config=None, num_agents=AGENTS, num_outputs=OUTPUTS, cent
         centralised=centralised,
         share_parameters=share,
     )
-    return network, network.init(jax.random.key(0))
+    return network, jax.jit(network.init)(jax.random.key(0))
 
 
 def run(network, params, inputs):
-    return network.apply(params, inputs, (), jnp.zeros(inputs.shape[:2], bool))[0]
+    return jax.jit(network.apply)(params, inputs, (), jnp.zeros(inputs.shape[:2], bool))[0]
 
 
 def observations(num_agents=AGENTS, seed=1):
@@ -135,7 +135,7 @@ def test_over_rows_agents_are_alone_and_order_does_not_matter(config):
     network = make_network(
         Model(name, config), input_shape=(6, FEATURES), num_outputs=OUTPUTS, num_agents=AGENTS, head_gain=1.0
     )
-    params = network.init(jax.random.key(0))
+    params = jax.jit(network.init)(jax.random.key(0))
     x = jax.random.normal(jax.random.key(1), (STEPS, ENVS, AGENTS, 6, FEATURES))
     outputs = run(network, params, x)
     np.testing.assert_allclose(outputs, run(network, params, x[:, :, :, ::-1]), atol=1e-5)
@@ -175,7 +175,7 @@ def test_rows_of_a_flat_observation_are_found_and_their_order_does_not_matter():
     ):
         name = "deepsets" if isinstance(config, DeepSetsConfig) else "attention"
         network = make_network(Model(name, config), input_shape=(9,), num_outputs=2, num_agents=1, head_gain=1.0)
-        params = network.init(jax.random.key(0))
+        params = jax.jit(network.init)(jax.random.key(0))
         swapped = x[np.array([0, 1, 5, 6, 7, 2, 3, 4, 8])]
         changed = x.at[6].add(1.0)
         one, same, other = (run(network, params, y[None, None, None]) for y in (x, swapped, changed))

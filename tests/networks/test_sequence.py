@@ -25,7 +25,7 @@ STAGES = {
 def make(kind: str):
     model = make_model("sequence", stages=STAGES[kind])
     network = make_network(model, input_shape=(FEATURES,), num_outputs=2, num_agents=AGENTS, head_gain=1.0)
-    return network, network.init(jax.random.key(0))
+    return network, jax.jit(network.init)(jax.random.key(0))
 
 
 @pytest.mark.parametrize("kind", list(STAGES))
@@ -35,7 +35,7 @@ def test_every_parameter_learns(kind):
     reset = jnp.zeros((STEPS, ENVS), bool)
 
     def loss(params):
-        outputs, _ = network.apply(params, x, network.initial_carry(ENVS), reset)
+        outputs, _ = jax.jit(network.apply)(params, x, network.initial_carry(ENVS), reset)
         assert outputs.shape == (STEPS, ENVS, AGENTS, 2)
         return jnp.square(outputs).sum()
 
@@ -49,7 +49,7 @@ def test_agents_hear_each_other_only_where_a_stage_lets_them():
         network, params = make(kind)
 
         def outputs(x, network=network, params=params):
-            return network.apply(params, x, (), jnp.zeros((1, 1), bool))[0]
+            return jax.jit(network.apply)(params, x, (), jnp.zeros((1, 1), bool))[0]
 
         changed = np.asarray(outputs(x.at[0, 0, 0].add(1.0)) != outputs(x)).any(axis=(0, 1, 3))
         np.testing.assert_array_equal(changed, [True, hears, hears])
@@ -60,11 +60,11 @@ def test_memory_goes_on_with_its_carry_and_is_reset():
     x = jax.random.normal(jax.random.key(1), (STEPS, ENVS, AGENTS, FEATURES))
     reset = jnp.zeros((STEPS, ENVS), bool).at[3].set(True)
     start = network.initial_carry(ENVS)
-    whole, _ = network.apply(params, x, start, reset)
-    first, carry = network.apply(params, x[:2], start, reset[:2])
-    second, _ = network.apply(params, x[2:], carry, reset[2:])
+    whole, _ = jax.jit(network.apply)(params, x, start, reset)
+    first, carry = jax.jit(network.apply)(params, x[:2], start, reset[:2])
+    second, _ = jax.jit(network.apply)(params, x[2:], carry, reset[2:])
     np.testing.assert_allclose(jnp.concatenate([first, second]), whole, atol=1e-6)
-    afresh, _ = network.apply(params, x[3:], start, reset[3:])
+    afresh, _ = jax.jit(network.apply)(params, x[3:], start, reset[3:])
     np.testing.assert_allclose(whole[3:], afresh, atol=1e-6)
 
 

@@ -27,7 +27,12 @@ from covey.envs.vmas.world import WorldState
 FOLDER = Path(__file__).parents[2] / "data" / "vmas"
 NAMES = sorted(entry.name.removeprefix("vmas/") for entry in registry.tasks if entry.name.startswith("vmas/"))
 CHAOS = 1e-4
-COMPILE_FAST = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+# Fast to compile, but in the operations as users run them: numbers are compared.
+COMPILE_FAST = {
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+    "xla_cpu_use_fusion_emitters": True,
+}
 STATE = {"pos": "position", "vel": "velocity", "rot": "rotation", "ang_vel": "angular_velocity"}
 
 
