@@ -162,9 +162,7 @@ EXPERIMENTS["tag-ensemble"] = Experiment(
 
 # ------------------------------------------------------------------------------------------------------------- VMAS
 
-FOOD_AS_A_SET = (
-    "model=deepsets model.over=rows model.rows=[4,4,3] model.aggregation=max model.layers=[64,64] model.layers_after=[64]"
-)
+FOOD_AS_A_SET = "model=deepsets model.over=rows model.rows=[4,4,3] model.aggregation=max model.layers=[64,64] model.layers_after=[64]"
 VMAS = {  # by scenario: what `covey train` gets besides the task and the algorithm, and what is to be reached
     "navigation": Experiment(arguments="experiment.frames=500_000", threshold=0.95),
     "balance": Experiment(

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from replay import COMPILE_FAST
 
 from covey.envs.vmas import dynamics, shapes
 from covey.envs.vmas.physics import distance, distance_to_point, make_step
@@ -19,7 +20,6 @@ from covey.envs.vmas.world import Agent, Joint, Landmark, World
 PATH = Path(__file__).parents[2] / "data" / "vmas_worlds.npz"
 with np.load(PATH) as _file:
     ARRAYS = dict(_file)
-COMPILE_FAST = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 WORLDS = json.loads(str(ARRAYS["meta"]))
 KINDS = {
     "DifferentialDriveEuler": dynamics.DifferentialDrive(integration="euler"),
