@@ -162,7 +162,9 @@ EXPERIMENTS["tag-ensemble"] = Experiment(
 
 # ------------------------------------------------------------------------------------------------------------- VMAS
 
-FOOD_AS_A_SET = "model=deepsets model.over=rows model.rows=[4,4,3] model.aggregation=max model.layers=[64,64] model.layers_after=[64]"
+SET_OF_FOOD = "model=deepsets model.over=rows model.rows=[4,4,3]"  # where the food stands in an observation
+SET_SIZES = "model.aggregation=max model.layers=[64,64] model.layers_after=[64]"
+FOOD_AS_A_SET = f"{SET_OF_FOOD} {SET_SIZES}"
 VMAS = {  # by scenario: what `covey train` gets besides the task and the algorithm, and what is to be reached
     "navigation": Experiment(arguments="experiment.frames=500_000", threshold=0.95),
     "balance": Experiment(
