@@ -165,6 +165,7 @@ EXPERIMENTS["tag-ensemble"] = Experiment(
 SET_OF_FOOD = "model=deepsets model.over=rows model.rows=[4,4,3]"  # where the food stands in an observation
 SET_SIZES = "model.aggregation=max model.layers=[64,64] model.layers_after=[64]"
 FOOD_AS_A_SET = f"{SET_OF_FOOD} {SET_SIZES}"
+PAID_FOR_THE_WAY = "task.shaping=10.0"
 VMAS = {  # by scenario: what `covey train` gets besides the task and the algorithm, and what is to be reached
     "navigation": Experiment(arguments="experiment.frames=500_000", threshold=0.95),
     "balance": Experiment(
@@ -211,11 +212,14 @@ VMAS = {  # by scenario: what `covey train` gets besides the task and the algori
             "opponents.agent=reference",
         ),
     ),
+    # A step in touch with another agent or the wall costs as much as ten at full speed earn: agents learn to stay away
+    # from the gap. Paid ten times as much for the way through it, while they learn, they go.
     "passage": Experiment(
-        arguments="experiment.frames=1_000_000",
+        arguments=f"task.shared_reward=false {PAID_FOR_THE_WAY} experiment.num_envs=128 experiment.frames=500_000",
         threshold=0.9,
         metric="success",
         meaning="share of episodes that end with all agents at their goals",
+        tuning="one trial",
     ),
 }
 # What tells agents with shared parameters apart is what the first tasks need; the variants show it.
@@ -238,10 +242,14 @@ def add_vmas() -> None:
             EXPERIMENTS[f"vmas-{scenario}-mappo-{variant}"] = dataclasses.replace(
                 plain, arguments=f"{plain.arguments} {fields}", threshold=None, label=label
             )
-    plain = EXPERIMENTS["vmas-dispersion-mappo"]
-    EXPERIMENTS["vmas-dispersion-mappo-dense"] = dataclasses.replace(
-        plain, arguments=plain.arguments.replace(FOOD_AS_A_SET, "model=mlp"), threshold=None, label="dense layers"
-    )
+    for name, what, instead, label in (
+        ("dispersion-mappo-dense", FOOD_AS_A_SET, "model=mlp", "dense layers"),
+        ("passage-mappo-unshaped", f" {PAID_FOR_THE_WAY}", "", "without shaping"),
+    ):
+        plain = EXPERIMENTS[f"vmas-{name.rpartition('-')[0]}"]
+        EXPERIMENTS[f"vmas-{name}"] = dataclasses.replace(
+            plain, arguments=plain.arguments.replace(what, instead), threshold=None, label=label
+        )
 
 
 add_vmas()
