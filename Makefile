@@ -2,7 +2,7 @@
 # Python 3.11 or newer and nothing else; setting up is skipped while the lock files and pyproject.toml stay as they are.
 
 PYTHON ?= python3
-WORKERS ?= 2
+WORKERS ?= 3
 BIN := .venv/bin
 RUN_READY := .venv/.ready
 DEV_READY := .venv/.ready-dev

@@ -160,6 +160,20 @@ EXPERIMENTS["tag-ensemble"] = Experiment(
     label="adversaries by IPPO",
 )
 
+# Two agents must be at a target at once, and none sees the others: with messages they meet. Evaluated with more agents.
+EXPERIMENTS |= {
+    f"discovery-{model}": Experiment(
+        arguments=f"algorithm=ippo task=vmas/discovery algorithm.agent_ids=false model={model}{fields} "
+        "experiment.frames=500_000 experiment.evaluation_interval=50_000 experiment.evaluation_episodes=64",
+        against=("task.n_agents=8",),
+        label=label,
+    )
+    for model, fields, label in (
+        ("mlp", "", "each alone"),
+        ("gnn", " model.position=[0,1] model.velocity=[2,3]", "with messages"),
+    )
+}
+
 # ------------------------------------------------------------------------------------------------------------- VMAS
 
 SET_OF_FOOD = "model=deepsets model.over=rows model.rows=[4,4,3]"  # where the food stands in an observation

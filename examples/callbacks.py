@@ -50,6 +50,7 @@ def main() -> None:
         fields={
             "model.layers": [32],
             "algorithm.lr_schedule": "constant",  # schedules scale the coefficient; here the callback alone sets it
+            "algorithm.num_minibatches": 2,
             "experiment.frames": 20_000,
             "experiment.num_envs": 32,
             "experiment.rollout_length": 8,

@@ -55,6 +55,7 @@ def main() -> None:
         imports=["custom_model"],
         fields={
             "model.num_blocks": 1,
+            "algorithm.num_minibatches": 2,
             "experiment.frames": 20_000,
             "experiment.num_envs": 32,
             "experiment.rollout_length": 8,

@@ -21,6 +21,7 @@ def train() -> str:
             "model.hidden_size": 16,
             "model.layers_after": [],
             "algorithm.lr": 3e-3,
+            "algorithm.num_minibatches": 2,
             "experiment.frames": 30_000,
             "experiment.num_envs": 32,
             "experiment.rollout_length": 10,
