@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 from typing import Any, ClassVar
 
 import jax
@@ -27,6 +28,7 @@ import optax
 from covey.algorithms.base import Context, make_optimiser, require_discrete
 from covey.checks import above_zero, at_least, between_0_and_1
 from covey.networks.network import apply_with_successors, make_network
+from covey.ops.blocks import mean_over_blocks
 from covey.ops.devices import mean_over_devices
 from covey.ops.exploration import anneal, epsilon_greedy
 from covey.ops.losses import weigh, weighted_mean
@@ -182,7 +184,10 @@ def make_pqn(config: PqnConfig, spec: EnvSpec, group: str, context: Context) -> 
             )
 
         def minibatch(state: PqnState, indices: Array) -> tuple[PqnState, dict[str, Array]]:
-            grads, metrics = jax.grad(q_loss, has_aux=True)(state.params, take(samples, indices))
+            def gradient(block: Array) -> tuple[PyTree, dict[str, Array]]:
+                return jax.grad(q_loss, has_aux=True)(state.params, take(samples, block))
+
+            grads, metrics = mean_over_blocks(gradient, indices, math.prod(samples.alive.shape[1:]))
             grads = mean_over_devices(grads, axis)
             changes, optimiser_state = optimiser.update(grads, state.optimiser)
             params = jax.tree.map(lambda p, change: p - lr * change, state.params, changes)
