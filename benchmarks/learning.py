@@ -229,11 +229,12 @@ VMAS = {  # by scenario: what `covey train` gets besides the task and the algori
     # A step in touch with another agent or the wall costs as much as ten at full speed earn: agents learn to stay away
     # from the gap. Paid ten times as much for the way through it, while they learn, they go.
     "passage": Experiment(
-        arguments=f"task.shared_reward=false {PAID_FOR_THE_WAY} experiment.num_envs=128 experiment.frames=500_000",
+        arguments=f"task.shared_reward=false {PAID_FOR_THE_WAY} experiment.num_envs=128 experiment.frames=500_000 "
+        "experiment.best_by=success",
         threshold=0.9,
         metric="success",
         meaning="share of episodes that end with all agents at their goals",
-        tuning="one trial",
+        tuning="three trials",
     ),
 }
 # What tells agents with shared parameters apart is what the first tasks need; the variants show it.

@@ -20,6 +20,8 @@ from covey.errors import CoveyError, Interrupted, UsageError
 from covey.experiment.checkpoint import Checkpoints
 from covey.experiment.experiment import Experiment, resume
 from covey.experiment.run_directory import RunDirectory
+from covey.experiment.training import rate
+from covey.types import EnvSpec, MetricSpec
 
 FIELDS = {
     "experiment.frames": 512,  # eight iterations of 64 frames
@@ -241,6 +243,21 @@ def test_a_signal_among_seeds_stops_the_rest(tmp_path):
     with pytest.raises(Interrupted):
         train(tmp_path / "run", seeds=[0, 1], callbacks=[Kill(8, signal.SIGTERM, "on_evaluation")])
     assert not Checkpoints(tmp_path / "run" / "seed_1" / "checkpoints").iterations()
+
+
+def test_which_parameters_are_the_best():
+    values = {"mean_return": np.array([1.0, 2.0]), "crashes": np.array([3.0, 5.0]), "wins": np.array([0.0, 1.0])}
+    metrics = {"crashes": MetricSpec(higher_is_better=False), "wins": MetricSpec()}
+    spec = EnvSpec(groups={}, time_limit=1, metrics=metrics)
+    assert [rate(values, name, spec) for name in values] == [1.5, -4.0, 0.5]
+
+
+def test_an_unknown_metric_cannot_say_which_are_the_best(tmp_path):
+    with pytest.raises(
+        UsageError, match=r"best_by 'wins'; nearest: .*\(task probe/copy has mean_return, agents_return"
+    ):
+        train(tmp_path / "refused", fields={"experiment.best_by": "wins"})
+    assert not (tmp_path / "refused").exists()
 
 
 # ---------------------------------------------------------------------------------------------------------------- NaN

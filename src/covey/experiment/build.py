@@ -15,6 +15,7 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 from jax.stages import Wrapped
 
+from covey import metrics as names
 from covey import registry
 from covey.algorithms.base import Context, Hooks, make_group, make_team
 from covey.data.buffer import Place
@@ -164,6 +165,7 @@ def build(config: Config, devices: list[Any]) -> Parts:
         hooks=build_hooks(config.hooks),
         devices=devices,
     )
+    check_best_by(config, env.spec)
     check_update(config, loop)
     buffer_bytes = check_buffer(config, loop, devices)
     deterministic = is_deterministic(config, env)
@@ -210,6 +212,13 @@ def check_buffer(config: Config, loop: OnlineLoop, devices: list[Any]) -> int:
             f"{int(size * available / needed * 0.8):,} would fit"
         )
     return needed
+
+
+def check_best_by(config: Config, spec: EnvSpec) -> None:
+    known = [names.MEAN_RETURN, *map(names.group_return, spec.groups), *spec.metrics]
+    if config.experiment.best_by not in known:
+        see = f"task {config.task.name} has {', '.join(known)}"
+        raise unknown_name("metric in experiment.best_by", config.experiment.best_by, known, see)
 
 
 def check_update(config: Config, loop: OnlineLoop) -> None:

@@ -95,6 +95,7 @@ class ExperimentConfig:
     evaluation_episodes: int = 32
     evaluation_deterministic: bool | None = None  # None: greedy, except policies over discrete actions, which sample
     absolute_metric: bool = True  # at the end, the best parameters over ten times the episodes
+    best_by: str = "mean_return"  # the metric of an evaluation that says which parameters are the best
     checkpoint_interval: int = 500_000  # 0: at the end only
     checkpoint_keep: int = 3
     loggers: tuple[str, ...] = ("console",)

@@ -30,7 +30,7 @@ from covey.experiment.console import Console, Summary
 from covey.experiment.loggers import LoggerTeam
 from covey.experiment.run_directory import RunDirectory
 from covey.loops.online import TrainState
-from covey.types import Array, PyTree
+from covey.types import Array, EnvSpec, PyTree
 
 SECONDS_PER_CHUNK = 1.0  # what a chunk aims to take: short enough for a live progress bar and a quick Ctrl-C
 ABSOLUTE_ROUNDS = 10  # the absolute metric plays this many times an evaluation's episodes
@@ -48,7 +48,7 @@ class Callback(Protocol):
 class Progress:
     """What a checkpoint stores besides arrays."""
 
-    best_return: float = -math.inf
+    best_score: float = -math.inf
     seconds_training: float = 0.0
     seconds_evaluating: float = 0.0
     seconds_compiling: float = 0.0
@@ -261,10 +261,10 @@ class Training:
         """Records an evaluation; True if its parameters are the best so far (of equals, the later)."""
         values, learner = evaluated
         frames = (self.iteration if iteration is None else iteration) * self.frames_per_iteration
-        mean = float(values[names.MEAN_RETURN].mean())
-        improved = mean >= self.progress.best_return
+        score = rate(values, self.config.experiment.best_by, self.parts.env.spec)
+        improved = score >= self.progress.best_score
         if improved:
-            self.progress.best_return, self.best = mean, learner
+            self.progress.best_score, self.best = score, learner
         self._results = marl_eval.add_step(
             self._results, frames=frames, elapsed_seconds=self._elapsed(), metrics=values
         )
@@ -435,3 +435,10 @@ def _signals() -> Iterator[list[int]]:
         for number, handler in previous.items():
             with contextlib.suppress(ValueError):
                 signal.signal(number, handler)
+
+
+def rate(values: Mapping[str, np.ndarray], best_by: str, spec: EnvSpec) -> float:
+    """What an evaluation says of its parameters by one of its metrics: the higher, the better."""
+    metric = spec.metrics.get(best_by)
+    mean = float(values[best_by].mean())
+    return mean if metric is None or metric.higher_is_better else -mean
