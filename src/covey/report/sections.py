@@ -9,7 +9,7 @@ import base64
 import contextlib
 import math
 import shlex
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -124,12 +124,14 @@ def _problems(summary: Summary) -> Html:
 
 
 def _machines(runs: Sequence[Run]) -> Html | None:
-    """Each distinct machine and software with its number of runs."""
-    described = Counter(_describe_machine(run.environment) for run in runs if run.environment)
-    if not described:
+    """Each distinct machine and its software with the commits and the number of runs."""
+    commits: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
+    for environment in (run.environment for run in runs if run.environment):
+        commits[_describe_machine(environment)][_describe_commit(environment)] += 1
+    if not commits:
         return None
-    columns = ("Device", "Cores", "System", "Python", "Packages", "Commit", "Runs")
-    rows = [[*described_as, count] for described_as, count in described.items()]
+    columns = ("Device", "Cores", "System", "Python", "Packages", "Commits", "Runs")
+    rows = [[*machine, "; ".join(filter(None, found)), found.total()] for machine, found in commits.items()]
     return join(tag("h3", "Where"), table(columns, rows, numbers=(1, 6)), _started(runs))
 
 
@@ -142,15 +144,18 @@ def _started(runs: Sequence[Run]) -> Html | None:
 
 def _describe_machine(environment: Mapping[str, Any]) -> tuple[str, ...]:
     device, packages = _mapping(environment.get("device")), _mapping(environment.get("packages"))
-    commit = str(environment.get("git_commit") or "")[:10]
     return (
         f"{device.get('number', '?')} × {device.get('kind', 'unknown')}",
         str(environment.get("cpu_count", "")),
         str(environment.get("platform", "")),
         str(environment.get("python", "")),
         ", ".join(f"{name} {packages[name]}" for name in SHOWN_PACKAGES if name in packages),
-        f"{commit}{', modified' if commit and environment.get('git_dirty') else ''}",
     )
+
+
+def _describe_commit(environment: Mapping[str, Any]) -> str:
+    commit = str(environment.get("git_commit") or "")[:10]
+    return f"{commit}, modified" if commit and environment.get("git_dirty") else commit
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
