@@ -7,13 +7,16 @@ BIN := .venv/bin
 RUN_READY := .venv/.ready
 DEV_READY := .venv/.ready-dev
 
-.PHONY: train test slow lint setup setup-dev lock clean
+.PHONY: train test suite slow lint setup setup-dev lock clean
 
 train: $(RUN_READY)
 	$(BIN)/covey train
 
-# Linting first, so that pytest's summary is the last line.
-test: $(DEV_READY) lint
+# Linting beside the suite: it is over long before, so that pytest's summary is the last line.
+test: $(DEV_READY)
+	@$(MAKE) --no-print-directory -j 2 lint suite
+
+suite: $(DEV_READY)
 	$(BIN)/python -m pytest -n $(WORKERS)
 
 slow: $(DEV_READY)
@@ -31,14 +34,18 @@ $(BIN)/python:
 		echo "covey needs Python 3.11 or newer; $(PYTHON) is `$(PYTHON) --version`. Try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 
+# Modules are compiled when they are first imported: most never are.
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-compile
+
 $(RUN_READY): requirements.lock pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet -r requirements.lock
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --editable .
+	$(PIP) -r requirements.lock
+	$(PIP) --no-deps --editable .
 	@touch $@
 
-$(DEV_READY): requirements-dev.lock $(RUN_READY)
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet -r requirements-dev.lock
-	@touch $@
+$(DEV_READY): requirements.lock requirements-dev.lock pyproject.toml | $(BIN)/python
+	$(PIP) -r requirements.lock -r requirements-dev.lock
+	$(PIP) --no-deps --editable .
+	@touch $(RUN_READY) $@
 
 # Resolves pyproject.toml anew, in an environment of its own, so that nothing superfluous is pinned.
 lock:
