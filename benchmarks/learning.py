@@ -510,15 +510,23 @@ minutes are of training and evaluating one seed, compiling left out.
 
 | file | script and options |
 | --- | --- |
-| devices, throughput, update-limit | `devices.py`, `throughput.py`, `update_limit.py` |
-| scaling-environments | `throughput.py --scaling environments --rounds 1` |
+| devices, throughput, update-limit, replay, report | `devices.py`, `throughput.py`, `update_limit.py`, … |
+| scaling-environments, scaling-agents | `throughput.py --scaling environments --rounds 1`, `… agents …` |
 | jaxmarl | `throughput.py --jaxmarl` |
 | vmas | `compare_vmas.py --peer PYTHON --repeats 1 --seconds 1` |
 | benchmarl | `compare_benchmarl.py --peer PYTHON` |
-| benchmarl-off-policy | the same with `--algorithms iql qmix maddpg masac --cores 2 --repeats 1 --iterations 2` |
+| benchmarl-off-policy | the same with `--algorithms iql qmix maddpg masac --cores 2` |
 
 ![Learning curves](curves.png)
 
+"""
+AGAINST_HEAD = """
+Teams scored otherwise than they were trained, with the final parameters of each seed on 512 episodes: against opponents
+that do not learn (random, or the task's hand-written reference), or with more agents. Groups that learn against
+each other say little by their own returns alone.
+
+| name | `covey evaluate RUN …` | means over the seeds |
+| --- | --- | --- |
 """
 MARKS = ("<!-- results -->", "<!-- end of results -->")
 COLUMNS = (
@@ -534,12 +542,31 @@ def write_table(folder: Path) -> None:
     rows = [make_row(result) for result in results]
     lines = [" | ".join(COLUMNS), " | ".join("---" for _ in COLUMNS), *(" | ".join(row) for row in rows)]
     commits = sorted({commit for result in results for commit in result["commits"]})
-    foot = f"\nCommits: {', '.join(commits)}.\n"
+    foot = f"{describe_against(results)}\nCommits: {', '.join(commits)}.\n"
     write_atomically(folder / "README.md", TABLE_HEAD + "".join(f"| {line} |\n" for line in lines) + foot)
     draw_curves(results, folder / "curves.png")
     print(f"wrote {folder / 'README.md'} and {folder / 'curves.png'}")
     if folder.resolve() == ROOT / "results":
         write_readme(ROOT / "README.md", results)
+
+
+def describe_against(results: list[dict[str, Any]]) -> str:
+    """A table of the teams that were also scored in other conditions."""
+    rows = [
+        f"| {result['name']} | `{text or 'as trained'}` | {describe_scores(scores)} |\n"
+        for result in results
+        for text, scores in result.get("against", {}).items()
+    ]
+    if not rows:
+        return ""
+    return AGAINST_HEAD + "".join(rows)
+
+
+def describe_scores(scores: dict[str, list[float]]) -> str:
+    """Every group's return and the task's own metrics, with their intervals over the seeds."""
+    left_out = ("episode_length",) if len(scores) > 2 else ()
+    shown = {name: pair for name, pair in scores.items() if name not in left_out}
+    return ", ".join(f"{name} {mean:.4g} ± {half_width:.2g}" for name, (mean, half_width) in shown.items())
 
 
 def write_readme(path: Path, results: list[dict[str, Any]]) -> None:
