@@ -193,7 +193,11 @@ VMAS = {  # by scenario: what `covey train` gets besides the task and the algori
         meaning="100 times the way that the package came nearer to its goal, in 300 steps instead of 100",
         label="300 steps",
     ),
-    "transport": Experiment(arguments="experiment.frames=1_000_000"),
+    "transport": Experiment(
+        arguments="task.shaping=10.0 experiment.frames=1_000_000",
+        meaning="100 times the way that the package, fifty times as heavy as an agent, came nearer to its goal",
+        tuning="two trials",
+    ),
     "sampling": Experiment(arguments="experiment.frames=300_000"),
     "wheel": Experiment(arguments="experiment.frames=300_000"),
     # The pieces of food stand one after another in an observation: a model that sees them as a set learns to go for one

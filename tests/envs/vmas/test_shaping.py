@@ -47,3 +47,24 @@ def test_a_scenario_without_a_potential_says_so():
     env = covey.make_env("vmas/navigation", shaping=1.0)
     with pytest.raises(ValueError, match="no potential"):
         jax.eval_shape(env.reset, jax.random.key(0))
+
+
+@pytest.mark.parametrize(
+    ("task", "places", "expected"),
+    [
+        # Behind the package, seen from the goal: 0.5 + 0.075 + 0.03 is where to push.
+        ("transport", {"goal": (0.0, 0.0), "package 0": (0.5, 0.0), "agent_0": (0.605, 0.2)}, -1.2),
+        # 0.3 up to the gap and 0.4 on to the goal; beyond the wall, straight to it.
+        ("passage", {"passage 0": (0.0, 0.0), "goal 0": (0.0, 0.4), "agent_0": (0.0, -0.3)}, -70.0),
+        ("passage", {"passage 0": (0.9, 0.0), "goal 0": (0.0, 0.4), "agent_0": (0.0, 0.1)}, -30.0),
+    ],
+)
+def test_potentials_by_hand(task, places, expected):
+    scenario = covey.make_env(f"vmas/{task}").env.scenario
+    state = scenario.reset(jax.random.key(0))
+    names = [entity.name for entity in scenario.world.entities]
+    position = np.array(state.world.position)
+    for name, place in places.items():
+        position[names.index(name)] = place
+    potential = scenario.potential(state.with_world(position=jnp.array(position)))
+    assert float(potential[0]) == pytest.approx(expected, rel=1e-5)

@@ -102,6 +102,17 @@ class Transport(Scenario):
         shared = jnp.sum(jnp.where(self.at_goal(state.world), 0.0, progress))
         return jnp.full(len(self.agents), shared), state.remember(distance=distance)
 
+    def potential(self, state: ScenarioState) -> Array:
+        """For each agent, minus the way to where it can push the nearest package towards the goal, of those that are not
+        there, and minus their number, so that it is no loss when another one becomes the nearest."""
+        c, world = self.config, state.world
+        packages, arrived = world.position[self.packages], self.at_goal(world)
+        from_goal = packages - world.position[self.goal]
+        behind = max(c.package_length, c.package_width) / 2 + AGENT_RADIUS
+        pushing = packages + behind * from_goal / jnp.maximum(norm(from_goal), 1e-6)[:, None]
+        way = jnp.where(arrived, jnp.inf, norm(pushing - world.position[self.agents][:, None])).min(axis=-1)
+        return -jnp.where(jnp.all(arrived), 0.0, way) - jnp.sum(~arrived)
+
     def observation(self, state: ScenarioState, key: Key) -> Array:
         world = state.world
         position, velocity = world.position[self.agents], world.velocity[self.agents]
