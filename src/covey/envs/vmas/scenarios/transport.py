@@ -103,7 +103,7 @@ class Transport(Scenario):
         return jnp.full(len(self.agents), shared), state.remember(distance=distance)
 
     def potential(self, state: ScenarioState) -> Array:
-        """For each agent, minus the way to where it can push the nearest package towards the goal, of those that are not
+        """For each agent, minus the way to where it can push the nearest package towards the goal, of those not yet
         there, and minus their number, so that it is no loss when another one becomes the nearest."""
         c, world = self.config, state.world
         packages, arrived = world.position[self.packages], self.at_goal(world)
