@@ -532,6 +532,16 @@ each other say little by their own returns alone.
 | name | `covey evaluate RUN …` | means over the seeds |
 | --- | --- | --- |
 """
+REASONS = """
+What dispersion and passage need, by the variants in the table:
+
+- In passage, a step in touch with the wall or another agent costs what several steps at full speed earn, so agents learn
+  to stay away from the gap: without shaping none gets through. Paid for the way through it (`task.shaping`, which no
+  return counts) they all do, without agent ids too; with parameters of their own they learn more slowly. It is not a
+  matter of symmetry.
+- In dispersion, dense layers go for the middle between pieces of food, where there is none, and no small change of that
+  earns more. A model that sees the food as a set goes for one of them.
+"""
 MARKS = ("<!-- results -->", "<!-- end of results -->")
 COLUMNS = (
     "name", "what counts", "actions", "episodes", "frames", "minutes", "seeds", "mean", "to reach", "random, heuristic",
@@ -546,7 +556,7 @@ def write_table(folder: Path) -> None:
     rows = [make_row(result) for result in results]
     lines = [" | ".join(COLUMNS), " | ".join("---" for _ in COLUMNS), *(" | ".join(row) for row in rows)]
     commits = sorted({commit for result in results for commit in result["commits"]})
-    foot = f"{describe_against(results)}\nCommits: {', '.join(commits)}.\n"
+    foot = f"{REASONS}{describe_against(results)}\nCommits: {', '.join(commits)}.\n"
     write_atomically(folder / "README.md", TABLE_HEAD + "".join(f"| {line} |\n" for line in lines) + foot)
     draw_curves(results, folder / "curves.png")
     print(f"wrote {folder / 'README.md'} and {folder / 'curves.png'}")
