@@ -535,10 +535,10 @@ each other say little by their own returns alone.
 REASONS = """
 What dispersion and passage need, by the variants in the table:
 
-- In passage, a step in touch with the wall or another agent costs what several steps at full speed earn, so agents learn
-  to stay away from the gap: without shaping none gets through. Paid for the way through it (`task.shaping`, which no
-  return counts) they all do, without agent ids too; with parameters of their own they learn more slowly. It is not a
-  matter of symmetry.
+- In passage, a step in touch with the wall or another agent costs what several steps at full speed earn, so that agents
+  learn to stay away from the gap: without shaping none gets through. Paid for the way through it (`task.shaping`, which
+  no return counts) nearly all do, without agent ids too; with parameters of their own they learn more slowly. It is not
+  a matter of symmetry.
 - In dispersion, dense layers go for the middle between pieces of food, where there is none, and no small change of that
   earns more. A model that sees the food as a set goes for one of them.
 """
