@@ -15,10 +15,10 @@ from covey.ops.blocks import mean_over_blocks
     ("num_indices", "rows_per_index", "expected"),
     [
         (640, 1, 1),
-        (641, 1, 641),  # a prime number
+        (641, 1, 1),  # a prime number: rather whole than row by row
         (400, 3, 2),  # 600 rows each
         (2048, 3, 16),  # 384 each: 8 blocks would have 768
-        (4, 10_000, 4),  # long sequences: one each
+        (4, 10_000, 4),  # many agents: one each
     ],
 )
 def test_the_fewest_blocks_that_fit(num_indices, rows_per_index, expected):

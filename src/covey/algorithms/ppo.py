@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import math
 from typing import Any
 
 import jax
@@ -329,7 +328,7 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
         if context.hooks.loss:  # a user's loss need not be a mean over the minibatch
             grads, metrics = gradient(indices)
         else:
-            grads, metrics = mean_over_blocks(gradient, indices, math.prod(samples.weight.shape[1:]))
+            grads, metrics = mean_over_blocks(gradient, indices, num_agents)
         grads = mean_over_devices(grads, axis)
         params, optimiser_state = {}, {}
         for name, grad in grads.items():

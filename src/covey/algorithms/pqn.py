@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import math
 from typing import Any, ClassVar
 
 import jax
@@ -187,7 +186,7 @@ def make_pqn(config: PqnConfig, spec: EnvSpec, group: str, context: Context) -> 
             def gradient(block: Array) -> tuple[PyTree, dict[str, Array]]:
                 return jax.grad(q_loss, has_aux=True)(state.params, take(samples, block))
 
-            grads, metrics = mean_over_blocks(gradient, indices, math.prod(samples.alive.shape[1:]))
+            grads, metrics = mean_over_blocks(gradient, indices, group_spec.num_agents)
             grads = mean_over_devices(grads, axis)
             changes, optimiser_state = optimiser.update(grads, state.optimiser)
             params = jax.tree.map(lambda p, change: p - lr * change, state.params, changes)

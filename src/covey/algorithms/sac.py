@@ -72,7 +72,7 @@ class SacConfig:
     n_step: int = 1
     tau: float = 0.005  # how far target critics move in each update
     policy_delay: int = 1  # updates of the critics for each of the actor
-    alpha: float = 0.1  # the temperature at the start: a tenth, as rewards are often small
+    alpha: float = 0.1  # the temperature at the start
     learn_alpha: bool = True
     target_entropy: float | None = None  # None: −(action dimension); discrete: `discrete_entropy` of the largest
     discrete_entropy: float = 0.2

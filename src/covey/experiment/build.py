@@ -54,7 +54,7 @@ class Programs:
     seconds: float
 
 
-COMPILED_QUICKLY: dict[str, Any] = {  # on CPUs, for what runs once: a fifth of the time to compile
+COMPILED_QUICKLY: dict[str, Any] = {  # on CPUs, for what runs once: compiling would take longer than it saves
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
     "xla_cpu_use_fusion_emitters": False,

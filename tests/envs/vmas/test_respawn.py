@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+from placing import placed
 
 import covey
 
@@ -18,20 +19,15 @@ def rewarded(scenario, state, num: int = 64):
     return jax.jit(jax.vmap(scenario.reward, (None, 0)))(state, jax.random.split(jax.random.key(1), num))
 
 
-def placed(scenario, places: dict[str, tuple[float, float]]):
-    """A state after a reset, with some entities moved and everything at full speed."""
-    state = scenario.reset(jax.random.key(0))
-    names = [entity.name for entity in scenario.world.entities]
-    position = np.array(state.world.position)
-    for name, place in places.items():
-        position[names.index(name)] = place
-    return state.with_world(position=jnp.array(position), velocity=jnp.ones_like(state.world.velocity)), names
+def placed_at_speed(scenario, places):
+    state, names = placed(scenario, places)
+    return state.with_world(velocity=jnp.ones_like(state.world.velocity)), names
 
 
 def test_who_is_caught_in_tag_starts_again_at_rest():
     scenario = scenario_of("vmas/simple_tag", respawn_at_catch=True, num_adversaries=1, num_good_agents=2)
     caught, free = "agent_0", "agent_1"
-    state, names = placed(scenario, {"adversary_0": (0.0, 0.0), caught: (0.01, 0.0), free: (0.8, 0.8)})
+    state, names = placed_at_speed(scenario, {"adversary_0": (0.0, 0.0), caught: (0.01, 0.0), free: (0.8, 0.8)})
     rewards, after = rewarded(scenario, state)
     np.testing.assert_allclose(rewards[0, 0], 10.0)
     position, velocity = np.asarray(after.world.position), np.asarray(after.world.velocity)
@@ -46,7 +42,7 @@ def test_who_is_caught_in_tag_starts_again_at_rest():
 
 def test_without_respawn_the_caught_stay():
     scenario = scenario_of("vmas/simple_tag", num_adversaries=1, num_good_agents=1)
-    state, _ = placed(scenario, {"adversary_0": (0.0, 0.0), "agent_0": (0.01, 0.0)})
+    state, _ = placed_at_speed(scenario, {"adversary_0": (0.0, 0.0), "agent_0": (0.01, 0.0)})
     _, after = rewarded(scenario, state, 4)
     np.testing.assert_array_equal(after.world.position[0], state.world.position)
 
@@ -60,7 +56,7 @@ def covered_target(**fields):
         "target_0": (0.5, 0.0),
         "target_1": (-0.9, -0.9),
     }
-    state, names = placed(scenario, places)
+    state, names = placed_at_speed(scenario, places)
     _, after = rewarded(scenario, state)
     return scenario, np.asarray(after.world.position), names, after
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from placing import placed
 
 import covey
 
@@ -61,10 +62,5 @@ def test_a_scenario_without_a_potential_says_so():
 )
 def test_potentials_by_hand(task, places, expected):
     scenario = covey.make_env(f"vmas/{task}").env.scenario
-    state = scenario.reset(jax.random.key(0))
-    names = [entity.name for entity in scenario.world.entities]
-    position = np.array(state.world.position)
-    for name, place in places.items():
-        position[names.index(name)] = place
-    potential = scenario.potential(state.with_world(position=jnp.array(position)))
-    assert float(potential[0]) == pytest.approx(expected, rel=1e-5)
+    state, _ = placed(scenario, places)
+    assert float(scenario.potential(state)[0]) == pytest.approx(expected, rel=1e-5)

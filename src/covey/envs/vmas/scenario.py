@@ -114,7 +114,8 @@ class Scenario:
 
     def potential(self, state: ScenarioState) -> Array:
         """How good a state is, for each agent that is not scripted. With `task.shaping`, what a step adds to it is a
-        reward for learning, which does not count in returns; the best policies stay the best (Ng et al., 1999)."""
+        reward for learning, which does not count in returns. By undiscounted returns the best policies stay the best
+        (Ng et al., 1999); by discounted ones it also favours gaining early."""
         raise ValueError(f"task.shaping: {type(self).__name__} has no potential to shape rewards by")
 
     def process_action(self, state: ScenarioState, u: Array, key: Key) -> Array:
