@@ -34,6 +34,7 @@ from covey.algorithms.base import Context, descend, make_optimiser, mean_over_li
 from covey.algorithms.critics import CriticOutputs, CriticSees, make_critics
 from covey.checks import above_zero, at_least, between_0_and_1
 from covey.networks.network import apply_with_successors, make_network
+from covey.ops import random
 from covey.ops.exploration import anneal
 from covey.ops.losses import weighted_mean
 from covey.ops.schedules import Schedule, factor
@@ -157,7 +158,7 @@ def make_ddpg(config: DdpgConfig, spec: EnvSpec, group: str, context: Context) -
         outputs, next_carry = actor.apply(state.params["actor"], step.observation[None], carry, timestep.last[None])
         action = to_action(outputs[0])
         if explore:
-            action = with_noise(action, state.noise * jax.random.normal(key, action.shape))
+            action = with_noise(action, state.noise * random.normal(key, action.shape))
         extras = {"carry": carry} if actor.recurrent else {}
         return action, extras, next_carry
 
@@ -169,7 +170,7 @@ def make_ddpg(config: DdpgConfig, spec: EnvSpec, group: str, context: Context) -
         action = to_action(outputs)
         if config.target_noise:
             clip = config.target_noise_clip
-            noise = jnp.clip(config.target_noise * jax.random.normal(key, action.shape), -clip, clip)
+            noise = jnp.clip(config.target_noise * random.normal(key, action.shape), -clip, clip)
             action = with_noise(action, noise)
         inputs = critics.inputs(steps.observation, steps.state, steps.action)
         next_inputs = critics.inputs(steps.next_observation, steps.next_state, action)

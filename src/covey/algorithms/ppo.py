@@ -32,6 +32,7 @@ from covey.algorithms.base import Context, make_optimiser
 from covey.algorithms.critics import CriticOutputs, CriticSees, resolve, seen_shape
 from covey.checks import above_zero, at_least, between_0_and_1
 from covey.networks.network import make_network
+from covey.ops import random
 from covey.ops.blocks import mean_over_blocks
 from covey.ops.devices import mean_over_devices
 from covey.ops.distributions import make_distribution
@@ -273,7 +274,7 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
             value=value,
             advantage=advantage,
             target=target,
-            noise=jax.random.normal(key, noise_shape) if distribution.noise_size else None,
+            noise=random.normal(key, noise_shape) if distribution.noise_size else None,
             carry=None,
         )
         sequences = jax.tree.map(lambda x: cut(x, sequence_length), steps)

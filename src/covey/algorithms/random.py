@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from covey.ops import random
 from covey.ops.distributions import make_distribution
 from covey.types import ActionSpec, Algorithm, Array, Continuous, EnvSpec, Key, PyTree, TimeStep
 
@@ -44,6 +45,6 @@ def sample_uniform(action: ActionSpec, shape: tuple[int, ...], mask: Array | Non
     """Actions `[*shape, …]`, uniform over what is legal."""
     if isinstance(action, Continuous):
         low, high = jnp.asarray(action.low), jnp.asarray(action.high)
-        return jax.random.uniform(key, (*shape, action.size), minval=low, maxval=high)
+        return low + (high - low) * random.uniform(key, (*shape, action.size))
     distribution = make_distribution(action)
     return distribution.sample(jnp.zeros((*shape, distribution.num_parameters)), mask, key)

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from covey.ops import random
 from covey.types import ActionSpec, Array, Continuous, Discrete, Key, MultiDiscrete
 
 # Far below any logit, far from overflow: probability zero, and 0 * log 0 stays 0.
@@ -66,7 +67,7 @@ def sample_categorical(logits: Array, key: Key) -> Array:
     """Inverts the cumulative distribution: one random number per sample, where Gumbel noise needs one per choice."""
     cumulative = jnp.cumsum(jax.nn.softmax(logits), axis=-1)
     # Kept below the total, so that rounding can never select past the last legal choice.
-    threshold = jax.random.uniform(key, logits.shape[:-1]) * (1.0 - 1e-6) * cumulative[..., -1]
+    threshold = random.uniform(key, logits.shape[:-1]) * (1.0 - 1e-6) * cumulative[..., -1]
     return jnp.sum(cumulative <= threshold[..., None], axis=-1, dtype=jnp.int32)
 
 
@@ -147,7 +148,7 @@ def _make_tanh_normal(action: Continuous) -> Distribution:
 
     def sample(parameters: Array, mask: Array | None, key: Key) -> Array:
         location, scale = location_and_scale(parameters)
-        return location + scale * jax.random.normal(key, location.shape)
+        return location + scale * random.normal(key, location.shape)
 
     def log_prob(parameters: Array, mask: Array | None, raw: Array) -> Array:
         return tanh_normal_log_prob(*location_and_scale(parameters), raw, half_range)

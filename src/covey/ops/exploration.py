@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from covey.ops import random
 from covey.types import Array, Key
 
 
@@ -13,7 +14,7 @@ def epsilon_greedy(greedy: Array, mask: Array | None, num_actions: int, epsilon:
     key_whether, key_which = jax.random.split(key)
     logits = jnp.zeros((*greedy.shape, num_actions)) if mask is None else jnp.where(mask, 0.0, -jnp.inf)
     anything = jax.random.categorical(key_which, logits)
-    return jnp.where(jax.random.uniform(key_whether, greedy.shape) < epsilon, anything, greedy)
+    return jnp.where(random.uniform(key_whether, greedy.shape) < epsilon, anything, greedy)
 
 
 def anneal(start: float, end: float, fraction: float, progress: Array) -> Array:

@@ -5,8 +5,8 @@ where k is the world's `collision_force` and m its `contact_margin`; joints pull
 Which pairs can ever touch is known from the world's description, so only those are computed, all pairs of a kind of
 shapes at once.
 
-Everything that moves is in `Motion`: arrays `[E]`, or `[E, B]` for a batch of environments. A rule for `vmap` puts the
-environments last once per step, so that all of the engine's arithmetic runs along them.
+Everything that moves is in `Motion`: arrays `[E]`, or `[E, B]` for a batch of environments, which `environments_last`
+puts there once per step, so that all of the engine's arithmetic runs along them.
 
 Differences from VMAS:
 - VMAS skips a pair in all environments of a batch, unless in some of them the circles around the shapes meet. Here each
@@ -20,7 +20,6 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -28,7 +27,7 @@ from covey.envs.vmas import geometry
 from covey.envs.vmas.dynamics import Bodies
 from covey.envs.vmas.geometry import Rectangle, Segment
 from covey.envs.vmas.shapes import Box, Line, Sphere
-from covey.envs.vmas.vectors import Vector, choose
+from covey.envs.vmas.vectors import Vector, choose, column, environments_last
 from covey.envs.vmas.world import Entity, World, WorldState
 from covey.types import Array, pytree
 
@@ -122,13 +121,8 @@ def limit_length(vector: Vector, limit: np.ndarray) -> Vector:
     if np.isinf(limit).all():
         return vector
     length = vector.norm()
-    limit = _column(limit, length)
+    limit = column(limit, length)
     return vector * jnp.where(length > limit, limit / jnp.where(length > 0, length, 1.0), 1.0)
-
-
-def _column(values: np.ndarray, like: Array) -> np.ndarray:
-    """`values [N]` with as many further axes of size 1 as `like [N, …]` has."""
-    return values.reshape(-1, *[1] * (like.ndim - 1))
 
 
 # ---------------------------------------------------------------------------------------------------- integration
@@ -143,27 +137,13 @@ def _make_move(world: World) -> Callable[..., tuple[Array, Array, Array, Array]]
             motion = substep(motion, force, torque, joint_rotation, number == 0)
         return motion
 
-    @jax.custom_batching.custom_vmap
+    @environments_last
     def move(
         position: Array, velocity: Array, rotation: Array, spin: Array, force: Array, torque: Array, joints: Array
     ) -> tuple[Array, ...]:
-        before = Motion(position=Vector.of(position), velocity=Vector.of(velocity), rotation=rotation, spin=spin)
-        after = run(before, Vector.of(force), torque, joints)
-        return after.position.stack(), after.velocity.stack(), after.rotation, after.spin
-
-    @move.def_vmap
-    def move_batch(
-        axis_size: int, is_batched: list[bool], *arrays: Array
-    ) -> tuple[tuple[Array, ...], tuple[bool, ...]]:
-        last = [
-            jnp.moveaxis(array, 0, -1) if batched else jnp.repeat(array[..., None], axis_size, -1)
-            for array, batched in zip(arrays, is_batched, strict=True)
-        ]
-        position, velocity, rotation, spin, force, torque, joints = last
         before = Motion(position=Vector.of(position, 1), velocity=Vector.of(velocity, 1), rotation=rotation, spin=spin)
         after = run(before, Vector.of(force, 1), torque, joints)
-        moved = (after.position.stack(1), after.velocity.stack(1), after.rotation, after.spin)
-        return tuple(jnp.moveaxis(array, -1, 0) for array in moved), (True,) * len(moved)
+        return after.position.stack(1), after.velocity.stack(1), after.rotation, after.spin
 
     return move  # type: ignore[return-value]
 
@@ -175,7 +155,7 @@ def _make_substep(world: World) -> Callable[[Motion, Vector, Array, Array, bool]
     interact = _make_interactions(world)
 
     def numbers(name: str, like: Array) -> np.ndarray:
-        return _column(np.array([getattr(entity, name) for entity in entities]), like)
+        return column(np.array([getattr(entity, name) for entity in entities]), like)
 
     def with_default(name: str) -> np.ndarray:
         values = [getattr(entity, name) for entity in entities]
@@ -191,23 +171,23 @@ def _make_substep(world: World) -> Callable[[Motion, Vector, Array, Array, bool]
         mass, inertia = (numbers(name, like).astype(np.float32) for name in ("mass", "moment_of_inertia"))
         movable, rotatable = numbers("movable", like), numbers("rotatable", like)
         if friction.any():
-            most = _column(friction, like) * mass
+            most = column(friction, like) * mass
             speed = velocity.norm()
             x, y = (_friction(part, speed, most, mass, dt) for part in (velocity.x, velocity.y))
             force = force + Vector(x=x, y=y)
         if angular_friction.any():
-            torque = torque + _friction(spin, jnp.abs(spin), _column(angular_friction, like) * inertia, inertia, dt)
+            torque = torque + _friction(spin, jnp.abs(spin), column(angular_friction, like) * inertia, inertia, dt)
         if gravity.any():
-            weight_x, weight_y = (jnp.asarray(_column(gravity[:, i], like) * mass) for i in range(2))
+            weight_x, weight_y = (jnp.asarray(column(gravity[:, i], like) * mass) for i in range(2))
             force = force + Vector(x=weight_x, y=weight_y)
         pushed, turned = interact(motion, joint_rotation)
         force, torque = force + pushed, torque + turned
 
         if first:
-            velocity, spin = velocity * (1 - _column(drag, like)), spin * (1 - _column(drag, like))
+            velocity, spin = velocity * (1 - column(drag, like)), spin * (1 - column(drag, like))
         velocity = limit_length(velocity + force / mass * dt, max_speed)
         if np.isfinite(v_range).any():
-            most_speed = _column(v_range, like)
+            most_speed = column(v_range, like)
             x, y = (jnp.clip(part, -most_speed, most_speed) for part in (velocity.x, velocity.y))
             velocity = Vector(x=x, y=y)
         velocity = choose(movable, velocity, motion.velocity)
@@ -342,7 +322,7 @@ class Side:
 
     def numbers(self, name: str, like: Array) -> np.ndarray:
         values = np.array([getattr(self.world.entities[row].shape, name) for row in self.rows], np.float32)
-        return self.along(_column(values, like))
+        return self.along(column(values, like))
 
     def centres(self, motion: Motion) -> Vector:
         return Vector(x=self.take(motion.position.x), y=self.take(motion.position.y))
@@ -401,7 +381,7 @@ def _make_collision(world: World, a: Side, b: Side) -> Callable[[Motion], Push]:
         force = repulsion(point_a - point_b, least, world.collision_force, world.contact_margin)
         if kind != (Sphere, Sphere):
             reach = a.numbers("reach", motion.rotation) + b.numbers("reach", motion.rotation)
-            near = (centre_a - centre_b).norm() <= reach
+            near = (centre_a - centre_b).squared() <= reach**2
             force = Vector(x=jnp.where(near, force.x, 0.0), y=jnp.where(near, force.y, 0.0))
         return Push(
             force=force,
@@ -445,7 +425,7 @@ def _make_joint_pull(world: World) -> Callable[[Motion], Push]:
     )
 
     def arm(offset: np.ndarray, angle: Array) -> Vector:
-        x, y = (jnp.asarray(_column(offset[:, i], angle)) for i in range(2))
+        x, y = (jnp.asarray(column(offset[:, i], angle)) for i in range(2))
         return Vector(x=x, y=y).turned(angle)
 
     def pull(motion: Motion) -> Push:
@@ -464,11 +444,11 @@ def _joint_torques(world: World, motion: Motion, joint_rotation: Array) -> Array
     if not rigid.any():
         return jnp.zeros_like(motion.rotation)
     given = np.array([np.nan if c.fixed_rotation is None else c.fixed_rotation for c in constraints], np.float32)
-    given = _column(given, joint_rotation)
+    given = column(given, joint_rotation)
     kept = jnp.where(np.isnan(given), joint_rotation, np.nan_to_num(given))
     error = motion.rotation[a] - (motion.rotation[b] + kept)
     torque = world.torque_constraint_force * jnp.sign(error) * jnp.expm1(jnp.abs(error))
-    torque = jnp.where(_column(rigid, error) & (jnp.abs(error) >= 1e-9), torque, 0.0)
+    torque = jnp.where(column(rigid, error) & (jnp.abs(error) >= 1e-9), torque, 0.0)
     rotatable = np.array([entity.rotatable for entity in world.entities])
     return _sum_over_pairs(_incidence(b, rotatable) - _incidence(a, rotatable), torque, torque.shape[1:])
 

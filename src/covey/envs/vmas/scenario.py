@@ -36,6 +36,7 @@ from covey.envs.base import Actions, TaskConfig, first_step, next_step
 from covey.envs.vmas import physics
 from covey.envs.vmas.dynamics import Dynamics, DynamicsKind, Holonomic, make_dynamics
 from covey.envs.vmas.world import Agent, Colour, World, WorldState
+from covey.ops import random
 from covey.types import Array, Continuous, Discrete, EnvSpec, GroupSpec, Key, MetricSpec, PyTree, TimeStep, pytree
 
 if TYPE_CHECKING:
@@ -118,16 +119,14 @@ class Scenario:
         (Ng et al., 1999); by discounted ones it also favours gaining early."""
         raise ValueError(f"task.shaping: {type(self).__name__} has no potential to shape rewards by")
 
-    def process_action(self, state: ScenarioState, u: Array, key: Key) -> Array:
-        """The actions `[A, U]` of all agents before the dynamics see them; scripted agents' rows are set here."""
-        return u
+    def process_action(self, state: ScenarioState, u: Array, key: Key) -> tuple[Array, ScenarioState]:
+        """The actions `[A, U]` of all agents before the dynamics see them, and the state with what deciding on them
+        leaves behind; scripted agents' rows are set here."""
+        return u, state
 
     def external_force(self, state: ScenarioState) -> Array | None:
         """Forces `[E, 2]` from outside, wind for example."""
         return None
-
-    def pre_step(self, state: ScenarioState, key: Key) -> ScenarioState:
-        return state
 
     def post_step(self, state: ScenarioState, key: Key) -> ScenarioState:
         return state
@@ -187,10 +186,9 @@ class VmasEnv:
 
     def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
         scenario, before = self.scenario, state
-        key_noise, key_act, key_pre, key_post, key_reward, key_observe = jax.random.split(key, 6)
+        key_noise, key_act, key_post, key_reward, key_observe = jax.random.split(key, 5)
         u, communication = self._decode(action, key_noise)
-        u = scenario.process_action(state, u, key_act)
-        state = scenario.pre_step(state, key_pre)
+        u, state = scenario.process_action(state, u, key_act)
         external = scenario.external_force(state)
         external = jnp.zeros_like(state.world.position) if external is None else external
         world = self._step_world(state.world, u, communication, external)
@@ -256,9 +254,9 @@ class VmasEnv:
         c_noise = np.array([agent.c_noise for agent in self.world.agents], np.float32)[:, None]
         key_u, key_c = jax.random.split(key)
         if u_noise.any():
-            u = u + u_noise * jax.random.normal(key_u, u.shape)
+            u = u + u_noise * random.normal(key_u, u.shape)
         if c_noise.any():
-            said = said + c_noise * jax.random.normal(key_c, said.shape)
+            said = said + c_noise * random.normal(key_c, said.shape)
         return u, said
 
     def _read(self, agent: Agent, action: Array) -> tuple[Array, Array | None]:

@@ -6,12 +6,16 @@ along contiguous memory; where coordinates lie beside each other, as in `[…, 2
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from covey.types import Array, pytree
 
+_T = TypeVar("_T")
 Numbers = Array | np.ndarray | float
 
 
@@ -79,3 +83,25 @@ def choose(condition: Array | np.ndarray, yes: Vector, no: Vector) -> Vector:
 def stack_vectors(vectors: list[Vector]) -> Vector:
     """Along a new first axis."""
     return Vector(x=jnp.stack([v.x for v in vectors]), y=jnp.stack([v.y for v in vectors]))
+
+
+def column(values: np.ndarray, like: Array) -> np.ndarray:
+    """`values` with as many further axes of size 1 as `like` has more."""
+    return values.reshape(*values.shape, *[1] * (like.ndim - values.ndim))
+
+
+def environments_last(function: Callable[..., _T]) -> Callable[..., _T]:
+    """`function`, which looks only at the first axes of its arrays, for example `[E, 2, …]`: under `vmap` it gets the
+    environments as a further, last axis, instead of the first."""
+    single = jax.custom_batching.custom_vmap(function)
+
+    @single.def_vmap
+    def batch(axis_size: int, is_batched: list[Any], *arguments: Any) -> tuple[_T, Any]:
+        def move(array: Array, batched: bool) -> Array:
+            return jnp.moveaxis(array, 0, -1) if batched else jnp.repeat(array[..., None], axis_size, -1)
+
+        result = function(*jax.tree.map(move, arguments, tuple(is_batched)))
+        first = jax.tree.map(lambda array: jnp.moveaxis(array, -1, 0), result)
+        return first, jax.tree.map(lambda _: True, first)
+
+    return single  # type: ignore[return-value]

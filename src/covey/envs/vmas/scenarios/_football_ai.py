@@ -17,9 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from covey.envs.vmas.geometry import dot, norm
-from covey.envs.vmas.vectors import Vector, choose
+from covey.envs.vmas.vectors import Vector, choose, column, environments_last
 from covey.envs.vmas.world import WorldState
+from covey.ops import random
 from covey.types import Array, Key, pytree
 
 GAIN = 25.0  # from the error in position and velocity to the action
@@ -31,14 +31,22 @@ NUM_COMPARED = 1 + NUM_SEARCHED  # with the place that it was going to
 
 
 @pytree
-class Plan:
-    """The ends of N players' splines, all `[N, 2]`, and the target's place relative to the ball."""
+class Scene:
+    """All entities, `[E]` and any environments."""
 
-    start_position: Array
-    start_velocity: Array
-    target_position: Array
-    target_velocity: Array
-    target_from_ball: Array
+    position: Vector
+    velocity: Vector
+
+
+@pytree
+class Plan:
+    """The ends of N players' splines, and the target's place relative to the ball."""
+
+    start: Vector
+    start_velocity: Vector
+    target: Vector
+    target_velocity: Vector
+    target_from_ball: Vector
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,75 +85,91 @@ class TeamPolicy:
         if self.precision != 1:
             shapes |= {"position_error": (n, 2), "velocity_error": (n, 2)}
         keys = jax.random.split(key, len(shapes))
-        return {name: jax.random.normal(k, shape) for k, (name, shape) in zip(keys, shapes.items(), strict=True)}
+        drawn = {name: random.uniform(k, shape) for k, (name, shape) in zip(keys, shapes.items(), strict=True)}
+        return {name: environments_last(random.to_normal)(numbers) for name, numbers in drawn.items()}
 
-    def remember(self, plan: Plan, key: Key) -> dict[str, Array]:
-        return {"target": plan.target_position, "target_from_ball": plan.target_from_ball} | self.draw(key)
+    def play(
+        self, world: WorldState, memory: dict[str, Array], num_points: int = 0
+    ) -> tuple[Array, dict[str, Array], list[Array]]:
+        """Actions `[N, 2]` in −1…1, what is remembered of them, and points of the players' ways, each `[N, 2]`."""
 
-    def act(self, world: WorldState, plan: Plan) -> Array:
-        """Actions `[N, 2]` along the splines, in −1…1."""
+        @environments_last
+        def play(
+            position: Array, velocity: Array, memory: dict[str, Array]
+        ) -> tuple[Array, dict[str, Array], list[Array]]:
+            scene = Scene(position=Vector.of(position, 1), velocity=Vector.of(velocity, 1))
+            plan = self.plan(scene, memory)
+            kept = {"target": plan.target.stack(1), "target_from_ball": plan.target_from_ball.stack(1)}
+            ways = [spline(plan, u).stack(1) for u in np.linspace(0, 1, num_points).tolist()]
+            return self.follow(plan, scene).stack(1), kept, ways
+
+        return play(world.position, world.velocity, memory)
+
+    def follow(self, plan: Plan, scene: Scene) -> Vector:
+        """Actions along the splines."""
         position, velocity = (spline(plan, LOOKAHEAD, derivative) for derivative in (0, 1))
-        error = (position - world.position[self.players]) + (velocity - world.velocity[self.players])
-        return jnp.clip(GAIN * self.speed**2 * error / 2, -1.0, 1.0)
+        error = (position - scene.position[self.players]) + (velocity - scene.velocity[self.players])
+        push = error * (GAIN * self.speed**2 / 2)
+        return Vector(x=jnp.clip(push.x, -1.0, 1.0), y=jnp.clip(push.y, -1.0, 1.0))
 
-    def plan(self, world: WorldState, memory: dict[str, Array]) -> Plan:
-        position = world.position[self.players]
-        dribbles = (self.dribbler(world, memory) == np.arange(self.num_players))[:, None]
-        hit, hit_velocity, start_velocity = self.dribble(world)
-        place = self.best_place(world, memory)
-        far = norm(place - position) > 0.1
-        target = jnp.where(dribbles, hit, place)
-        velocity = jnp.where(dribbles, hit_velocity, 0.0)
-        start_velocity = jnp.where(dribbles, start_velocity, direction(place - position) * far[:, None])
+    def plan(self, scene: Scene, memory: dict[str, Array]) -> Plan:
+        position = scene.position[self.players]
+        dribbles = self.dribbles(scene, memory)
+        hit, hit_velocity, start_velocity = self.dribble(scene)
+        place = self.best_place(scene, memory)
+        way = place - position
+        target = choose(dribbles, hit, place)
+        velocity = hit_velocity * dribbles
+        start_velocity = choose(dribbles, start_velocity, way.direction() * (way.norm() > 0.1))
         if self.precision != 1:
-            change = norm(memory["target"] - target)[:, None]
+            change = (Vector.of(memory["target"], 1) - target).norm()
             deviation = 10 * (1 - self.precision) * (1 - jnp.exp(-change))
-            target = target + deviation * memory["position_error"]
-            velocity = velocity + deviation * memory["velocity_error"]
+            target = target + Vector.of(memory["position_error"], 1) * deviation
+            velocity = velocity + Vector.of(memory["velocity_error"], 1) * deviation
         return Plan(
-            start_position=position,
+            start=position,
             start_velocity=start_velocity,
-            target_position=target,
+            target=target,
             target_velocity=velocity,
-            target_from_ball=target - world.position[self.ball],
+            target_from_ball=target - scene.position[self.ball],
         )
 
     # ---------------------------------------------------------------------------------------------------- the ball
 
-    def dribbler(self, world: WorldState, memory: dict[str, Array]) -> Array:
-        """The number of the player who goes for the ball: near it, and on the side from which it can push it on."""
-        rows = np.concatenate([self.players, self.opponents])
-        to_ball = world.position[self.ball] - world.position[rows]
-        to_net = world.position[self.target_net] - world.position[rows]
-        away = world.velocity[self.ball] - world.velocity[rows]
-        claim = norm(to_ball + away * POSSESSION_SECONDS)
-        claim = claim - 0.5 * self.decision * dot(direction(to_ball), direction(to_net))
+    def dribbles(self, scene: Scene, memory: dict[str, Array]) -> Array:
+        """Of N players, who goes for the ball: one near it, and on the side from which it can push it on."""
+        position, velocity = scene.position, scene.velocity
+        to_ball = position[self.ball] - position[self.players]
+        to_net = position[self.target_net] - position[self.players]
+        away = velocity[self.ball] - velocity[self.players]
+        claim = (to_ball + away * POSSESSION_SECONDS).norm()
+        claim = claim - 0.5 * self.decision * to_ball.direction().dot(to_net.direction())
         if self.decision != 1:
-            claim = claim + 0.5 * (1 - self.decision) ** 2 * memory["claim_error"]
-        return jnp.argmin(claim[: self.num_players])
+            claim = claim + 0.5 * (1 - self.decision) ** 2 * memory["claim_error"][: self.num_players]
+        return jnp.argmin(claim, 0) == column(np.arange(self.num_players), claim)
 
-    def dribble(self, world: WorldState) -> tuple[Array, Array, Array]:
+    def dribble(self, scene: Scene) -> tuple[Vector, Vector, Vector]:
         """Where each player would hit the ball, at which velocity, and the velocity with which it would start."""
-        position, ball = world.position[self.players], world.position[self.ball]
-        onward = jnp.broadcast_to(direction(world.position[self.target_net] - ball), position.shape)
+        position, ball = scene.position[self.players], scene.position[self.ball]
+        onward = (scene.position[self.target_net] - ball).direction()
         dribble_speed = 0.16 + 0.16 * self.speed
-        behind = ball - 0.6 * norm(ball - position)[:, None] * onward  # aimed at first, so that the way is a curve
-        approach = direction(behind - position)
-        hit = ball - 0.7 * self.contact[:, None] * direction(onward + 0.5 * approach)
-        return hit, dribble_speed * onward, dribble_speed * approach
+        behind = ball - onward * (0.6 * (ball - position).norm())  # aimed at first, so that the way is a curve
+        approach = (behind - position).direction()
+        hit = ball - (onward + approach * 0.5).direction() * (0.7 * column(self.contact, position.x))
+        return hit, onward * dribble_speed, approach * dribble_speed
 
     # -------------------------------------------------------------------------------------------------- positioning
 
-    def best_place(self, world: WorldState, memory: dict[str, Array]) -> Array:
-        """`[N, 2]`, of the last target, which moves with the ball, and random places."""
-        position, ball = world.position[self.players], world.position[self.ball]
+    def best_place(self, scene: Scene, memory: dict[str, Array]) -> Vector:
+        """For each player, of the last target, which moves with the ball, and random places."""
+        position, ball = scene.position[self.players], scene.position[self.ball]
         deviation = SEARCH_DEVIATION * (1 + 3 * (1 - self.decision))
         around_ball, around_self = (
-            centre + deviation * memory["searched"][:, i] for i, centre in enumerate((ball, position))
+            centre + Vector.of(memory["searched"][:, i], 1) * deviation for i, centre in enumerate((ball, position))
         )
-        last = ball + memory["target_from_ball"]
-        places = [self.within_pitch(Vector.of(place)) for place in (last, around_ball, around_self)]
-        values = [self.value(world, place) for place in places]
+        last = ball + Vector.of(memory["target_from_ball"], 1)
+        places = [self.within_pitch(place) for place in (last, around_ball, around_self)]
+        values = [self.value(scene.position, place) for place in places]
         if self.decision != 1:
             weakness = 1 - self.decision
             values = [value + weakness * memory["value_error"][:, i] for i, value in enumerate(values)]
@@ -154,7 +178,7 @@ class TeamPolicy:
         for place, value in zip(places[1:], values[1:], strict=True):
             best = choose(value > best_value, place, best)
             best_value = jnp.maximum(value, best_value)
-        return best.stack()
+        return best
 
     def within_pitch(self, place: Vector) -> Vector:
         """The nearest place on the pitch or, at the height of a goal, inside it."""
@@ -164,33 +188,37 @@ class TeamPolicy:
         limit = half_length + self.goal_depth * before_goal
         return Vector(x=jnp.clip(place.x, -limit, limit), y=y)
 
-    def value(self, world: WorldState, place: Vector) -> Array:
-        """How good it is for each player to go to its `place [N]`: `[N]`."""
-        at = Vector.of(world.position)
+    def value(self, at: Vector, place: Vector) -> Array:
+        """How good it is for each player to go to its `place [N, …]`, where entities are `at [E, …]`."""
         to_ball = (at[self.ball] - place).direction()
         near_ball = jnp.exp(-2 * jnp.square((place - at[self.ball]).squared()))
         behind_ball = jnp.minimum(1.25 + to_ball.dot((at[self.target_net] - place).direction()), 1.0)
         # VMAS does not bring this to length 1.
         defending = jnp.maximum(to_ball.dot(place - at[self.own_net]), 0.0)
-        others = ~np.eye(self.num_players, dtype=bool)
         to_others = (at[self.players][None] - place[:, None]).norm()
-        alone = 1 - jnp.sqrt(jnp.sum(jnp.exp(-10 * to_others) * others, -1))
+        others = column(~np.eye(self.num_players, dtype=bool), to_others)
+        crowd = jnp.exp(-10 * to_others) * others
+        alone = 1 - jnp.sqrt(sum(crowd[:, i] for i in range(self.num_players)))
         to_wall_x, to_wall_y = (size / 2 - jnp.abs(z) for size, z in zip(self.pitch, (place.x, place.y), strict=True))
         off_walls = 1 - jnp.sqrt(jnp.exp(-16 * jnp.abs(to_wall_x)) + jnp.exp(-16 * jnp.abs(to_wall_y)))
         return (off_walls + alone + near_ball + behind_ball + defending) / 5
 
 
-def spline(plan: Plan, u: float, derivative: int = 0) -> Array:
-    """The cubic Hermite spline of a plan at `u` in 0…1, or its first derivative: `[N, 2]`."""
+def spline(plan: Plan, u: float, derivative: int = 0) -> Vector:
+    """The cubic Hermite spline of a plan at `u` in 0…1, or its first derivative."""
     if derivative == 0:
-        weights = (2 * u**3 - 3 * u**2 + 1, 3 * u**2 - 2 * u**3, u**3 - 2 * u**2 + u, u**3 - u**2)
+        at_start, at_target, leaving, arriving = (
+            2 * u**3 - 3 * u**2 + 1,
+            3 * u**2 - 2 * u**3,
+            u**3 - 2 * u**2 + u,
+            u**3 - u**2,
+        )
     else:
-        weights = (6 * u**2 - 6 * u, 6 * u - 6 * u**2, 3 * u**2 - 4 * u + 1, 3 * u**2 - 2 * u)
-    ends = (plan.start_position, plan.target_position, plan.start_velocity, plan.target_velocity)
-    return sum((weight * end for weight, end in zip(weights, ends, strict=True)), jnp.zeros_like(ends[0]))
-
-
-def direction(vector: Array) -> Array:
-    """`vector` at length 1; zero stays zero."""
-    length = norm(vector)[..., None]
-    return vector / jnp.where(length > 0, length, 1.0)
+        at_start, at_target, leaving, arriving = (
+            6 * u**2 - 6 * u,
+            6 * u - 6 * u**2,
+            3 * u**2 - 4 * u + 1,
+            3 * u**2 - 2 * u,
+        )
+    ends = plan.start * at_start + plan.target * at_target
+    return ends + plan.start_velocity * leaving + plan.target_velocity * arriving

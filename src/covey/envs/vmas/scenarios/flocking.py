@@ -95,8 +95,8 @@ class Flocking(Scenario):
         shaping = self.shaping(self.distances(world))
         return super().begin(world, shaping=shaping, collisions=jnp.zeros(()), **drawn)
 
-    def process_action(self, state: ScenarioState, u: Array, key: Key) -> Array:
-        return u.at[0, :2].set(unit(state.memory["time"] / STEPS_PER_RADIAN))
+    def process_action(self, state: ScenarioState, u: Array, key: Key) -> tuple[Array, ScenarioState]:
+        return u.at[0, :2].set(unit(state.memory["time"] / STEPS_PER_RADIAN)), state
 
     def distances(self, world: WorldState) -> Array:
         """From each agent to everyone in the flock, `[A, 1 + A]`."""

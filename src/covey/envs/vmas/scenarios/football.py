@@ -10,6 +10,7 @@ one of the environments searched; here each chooses among its own, as VMAS does 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import TYPE_CHECKING, ClassVar
 
@@ -20,7 +21,7 @@ import numpy as np
 from covey.envs.vmas.dynamics import Holonomic, HolonomicWithRotation
 from covey.envs.vmas.geometry import norm, rotate
 from covey.envs.vmas.scenario import Rows, Scenario, ScenarioState, VmasConfig
-from covey.envs.vmas.scenarios._football_ai import Plan, TeamPolicy, spline
+from covey.envs.vmas.scenarios._football_ai import TeamPolicy
 from covey.envs.vmas.shapes import Box, Line, Pair, Shape, Sphere
 from covey.envs.vmas.world import BLACK, GRAY, GREEN, WHITE, Agent, Landmark, World, WorldState, numbered
 from covey.types import Array, Key, MetricSpec
@@ -358,23 +359,21 @@ class Football(Scenario):
 
     # ------------------------------------------------------------------------------------------------------- actions
 
-    def process_action(self, state: ScenarioState, u: Array, key: Key) -> Array:
+    def process_action(self, state: ScenarioState, u: Array, key: Key) -> tuple[Array, ScenarioState]:
         world = state.world
         for team in self.learning:
             turned = [team.ahead, 1, team.ahead, 1] if self.config.enable_shooting else [team.ahead, 1]
             u = u.at[team.numbers].multiply(np.array(turned, np.float32))
-        for team, policy in self.playing:
-            action = self.act(team, world, policy.act(world, self.plan(state, team, policy)))
-            u = u.at[team.numbers].set(action * self.multiplier[team.numbers])
+        for (team, policy), key_team in zip(self.playing, jax.random.split(key, 2), strict=False):
+            push, kept, ways = policy.play(world, team.own(state.memory), self.config.n_traj_points)
+            u = u.at[team.numbers].set(self.with_turn(team, world, push) * self.multiplier[team.numbers])
+            state = self.show(team, ways, state).remember(**team.named(kept | policy.draw(key_team)))
         force = self.off_the_walls(world)
         if self.config.enable_shooting:
             force = force + self.kick(world, u)
-        return u.at[self.ball_number, :2].set(force)
+        return u.at[self.ball_number, :2].set(force), state
 
-    def plan(self, state: ScenarioState, team: Team, policy: TeamPolicy) -> Plan:
-        return policy.plan(state.world, team.own(state.memory))
-
-    def act(self, team: Team, world: WorldState, push: Array) -> Array:
+    def with_turn(self, team: Team, world: WorldState, push: Array) -> Array:
         """The actions `[N, U]` of a team that plays by itself. Where it can turn, it turns to the right."""
         rest = self.world.max_actions - 2
         if not rest:
@@ -408,16 +407,12 @@ class Football(Scenario):
         shot = jnp.where(allowed, u[: len(players), 3], 0.0) * KICK * c.u_shoot_multiplier
         return jnp.sum(rotate(jnp.stack([shot, jnp.zeros_like(shot)], -1), angle), 0)
 
-    def pre_step(self, state: ScenarioState, key: Key) -> ScenarioState:
-        """Teams that play by themselves remember what `process_action` did: compiled, the plan is computed once."""
-        for (team, policy), key_team in zip(self.playing, jax.random.split(key, 2), strict=False):
-            plan = self.plan(state, team, policy)
-            if self.config.n_traj_points:
-                points = jnp.stack([spline(plan, u) for u in np.linspace(0, 1, self.config.n_traj_points).tolist()], 1)
-                rows = self.world.indices(rf"{team.name.capitalize()} \d+ Trajectory \d+")
-                state = state.with_world(position=state.world.position.at[rows].set(points.reshape(-1, 2)))
-            state = state.remember(**team.named(policy.remember(plan, key_team)))
-        return state
+    def show(self, team: Team, ways: list[Array], state: ScenarioState) -> ScenarioState:
+        """With the landmarks that mark the ways of a team that plays by itself."""
+        if not ways:
+            return state
+        rows = self.world.indices(rf"{team.name.capitalize()} \d+ Trajectory \d+")
+        return state.with_world(position=state.world.position.at[rows].set(jnp.stack(ways, 1).reshape(-1, 2)))
 
     # ------------------------------------------------------------------------------------------------------- rewards
 
@@ -431,7 +426,10 @@ class Football(Scenario):
         """Of the ball to the goal that the team attacks, and of its nearest agent to the ball."""
         ball = world.position[self.ball]
         goal = np.array([team.ahead * self.goal_x, 0.0], np.float32)
-        return {"ball_to_goal": norm(ball - goal), "to_ball": norm(world.position[team.rows] - ball).min()}
+        return {
+            "ball_to_goal": norm(ball - goal),
+            "to_ball": functools.reduce(jnp.minimum, norm(world.position[team.rows] - ball)),
+        }
 
     def reward(self, state: ScenarioState, key: Key) -> tuple[Rows, ScenarioState]:
         c = self.config

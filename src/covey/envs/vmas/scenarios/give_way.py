@@ -137,9 +137,9 @@ class GiveWay(Scenario):
             world = dataclasses.replace(world, dynamics=(drawn["controller"],))
         return super().begin(world, distance=self.to_goals(world))
 
-    def process_action(self, state: ScenarioState, u: Array, key: Key) -> Array:
+    def process_action(self, state: ScenarioState, u: Array, key: Key) -> tuple[Array, ScenarioState]:
         c = self.config
-        return limit_command(u, c.v_range, c.min_input_norm) if c.use_velocity_controller else u
+        return limit_command(u, c.v_range, c.min_input_norm) if c.use_velocity_controller else u, state
 
     def to_goals(self, world: WorldState) -> Array:
         return norm(world.position[self.agents] - world.position[self.goals])

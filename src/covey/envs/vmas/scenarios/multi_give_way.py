@@ -114,8 +114,8 @@ class MultiGiveWay(Scenario):
             world = dataclasses.replace(world, dynamics=(drawn["controller"],))
         return super().begin(world, distance=self.to_goals(world), collisions=jnp.zeros(()))
 
-    def process_action(self, state: ScenarioState, u: Array, key: Key) -> Array:
-        return limit_command(u, self.config.u_range, self.config.min_input_norm)
+    def process_action(self, state: ScenarioState, u: Array, key: Key) -> tuple[Array, ScenarioState]:
+        return limit_command(u, self.config.u_range, self.config.min_input_norm), state
 
     def to_goals(self, world: WorldState) -> Array:
         return norm(world.position[self.agents] - world.position[self.goals])

@@ -1,0 +1,42 @@
+"""Random numbers are those of `jax.random`, whatever their shape."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import kstest
+
+from covey.ops import random
+
+SHAPES = [(), (7,), (5, 3), (4, 3, 2, 2)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_numbers_are_those_of_jax(shape):
+    key = jax.random.key(3)
+    np.testing.assert_array_equal(random.uniform(key, shape), jax.random.uniform(key, shape))
+    np.testing.assert_allclose(random.normal(key, shape), jax.random.normal(key, shape), atol=1e-5)
+
+
+def test_each_key_of_a_batch_has_its_own():
+    keys = jax.random.split(jax.random.key(0), 4)
+    batch = jax.vmap(lambda key: random.normal(key, (3, 2)))(keys)
+    np.testing.assert_allclose(batch, jnp.stack([random.normal(key, (3, 2)) for key in keys]), atol=1e-6)
+
+
+def test_normal_numbers_are_normal():
+    assert kstest(np.asarray(random.normal(jax.random.key(1), (100_000,))), "norm").pvalue > 0.01
+
+
+def test_the_ends_of_the_uniform_numbers_are_finite():
+    ends = np.array([0.0, np.nextafter(np.float32(1), np.float32(0))], np.float32)
+    low, high = random.to_normal(jnp.asarray(ends))
+    assert -6 < low < -5 and 5 < high < 6
+
+
+def test_the_inverse_error_function():
+    x = np.concatenate([np.linspace(-0.999999, 0.999999, 10_001), 1 - 2.0 ** -np.arange(1, 24)]).astype(np.float32)
+    np.testing.assert_allclose(random.inverse_error_function(jnp.asarray(x)), jax.lax.erf_inv(x), rtol=1e-6, atol=1e-7)
+    assert random.inverse_error_function(jnp.float32(0.5)) == pytest.approx(0.4769362762, abs=1e-6)
