@@ -449,6 +449,17 @@ class Football(Scenario):
             state = state.remember(**team.named(now))
         return jnp.concatenate(rewards), state
 
+    def potential(self, state: ScenarioState) -> Array:
+        """For each agent that learns, minus the way to where it can push the ball towards the opponents' goal."""
+        ball = state.world.position[self.ball]
+        ways = []
+        for team in self.learning:
+            from_goal = ball - np.array([team.ahead * self.goal_x, 0.0], np.float32)
+            behind = self.config.agent_size + self.config.ball_size
+            pushing = ball + behind * from_goal / jnp.maximum(norm(from_goal), 1e-6)
+            ways.append(norm(pushing - state.world.position[team.rows]))
+        return -jnp.concatenate(ways)
+
     def done(self, state: ScenarioState) -> Array:
         blue_scored, red_scored = self.scored(state.world)
         return blue_scored | red_scored
