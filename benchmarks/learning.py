@@ -210,8 +210,8 @@ VMAS = {  # by scenario: what `covey train` gets besides the task and the algori
     ),
     "flocking": Experiment(arguments="experiment.frames=300_000"),
     "give_way": Experiment(arguments="experiment.frames=500_000"),
-    # Against the team that plays by itself, a million frames teach nothing: it scores in every episode. They learn to
-    # score against one that stands still, and are then tried against others.
+    # The team that plays by itself scores in nearly every episode, whatever a beginner does. So they learn to score
+    # against one that stands still, and are then tried against others.
     "football": Experiment(
         arguments=f"task.disable_ai_red=true {PAID_FOR_THE_WAY} experiment.num_envs=256 experiment.frames=3_000_000 "
         "experiment.best_by=blue_goals",

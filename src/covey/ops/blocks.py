@@ -19,8 +19,9 @@ CPU_ROWS = 640  # in a block, at most: of 384 to 1,536, about the best for layer
 
 def mean_over_blocks(function: Callable[[Array], _T], indices: Array, rows_per_index: int = 1) -> _T:
     """The mean of `function(block)` over equal blocks of `indices [N]`: up to rounding the same as `function(indices)`,
-    if that is a tree of means over its argument. An index stands for so many rows of what a layer computes at once: its
-    agents, and not the steps of a sequence, which a memory takes one after another."""
+    if that is a tree of means over its argument. An index stands for so many rows: its agents. The steps of a
+    sequence do not count, though layers around a memory compute them at once: the memory itself takes them one after
+    another, and blocks by steps too would be tiny for it."""
     num_blocks = _num_blocks(len(indices), rows_per_index) if jax.default_backend() == "cpu" else 1
     if num_blocks == 1:
         return function(indices)

@@ -54,14 +54,14 @@ def normal(key: Key, shape: Shape) -> Array:
     return to_normal(uniform(key, (math.prod(shape),))).reshape(shape)
 
 
-def to_normal(uniform: Array) -> Array:
+def to_normal(numbers: Array) -> Array:
     """Standard normal numbers from uniform ones in 0…1."""
-    return np.float32(np.sqrt(2)) * inverse_error_function(2 * uniform + ABOVE_MINUS_1)
+    return np.float32(np.sqrt(2)) * inverse_error_function(2 * numbers + ABOVE_MINUS_1)
 
 
 def inverse_error_function(x: Array) -> Array:
     """Of numbers between −1 and 1: the same as `jax.lax.erf_inv` up to rounding, but both branches are computed and
-    chosen from once, not coefficient by coefficient, which on a CPU is several times as fast."""
+    chosen from once, not coefficient by coefficient, which a CPU does faster."""
     w = -jnp.log1p(-x * x)
     return x * jnp.where(w < 5, _polynomial(CENTRE, w - 2.5), _polynomial(TAILS, jnp.sqrt(w) - 3.0))
 

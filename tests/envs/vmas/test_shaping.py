@@ -57,6 +57,7 @@ def test_a_scenario_without_a_potential_says_so():
         ("transport", {"goal": (0.0, 0.0), "package 0": (0.5, 0.0), "agent_0": (0.605, 0.2)}, -1.2),
         # Behind the ball, seen from the right goal: the radii of both to its left.
         ("football", {"Ball": (0.0, 0.0), "agent_blue_0": (-0.045, 0.3)}, -0.3),
+        ("football", {"Ball": (1.52, 0.0), "agent_blue_0": (0.0, 0.3)}, 0.0),  # in the goal
         # 0.3 up to the gap and 0.4 on to the goal; beyond the wall, straight to it.
         ("passage", {"passage 0": (0.0, 0.0), "goal 0": (0.0, 0.4), "agent_0": (0.0, -0.3)}, -70.0),
         ("passage", {"passage 0": (0.9, 0.0), "goal 0": (0.0, 0.4), "agent_0": (0.0, 0.1)}, -30.0),

@@ -12,7 +12,7 @@ WEIGHTS = np.array([1.0, 2.0, 3.0], np.float32)
 
 
 def weigh(points, extra):
-    """Points `[3, 2, …]`, of which it returns two things; and a number."""
+    """Of points `[3, 2, …]` and a number: the points weighted, and their distances from the centre plus the number."""
     vectors = Vector.of(points, 1)
     return {"weighted": (vectors * column(WEIGHTS, vectors.x)).stack(1)}, vectors.norm() + extra["plus"]
 
@@ -35,6 +35,13 @@ def test_what_all_environments_share_is_repeated():
 
 def test_batches_of_batches():
     points = jax.random.normal(jax.random.key(0), (2, 5, 3, 2))
-    extra = {"plus": jnp.zeros((2, 5))}
+    extra = {"plus": jnp.arange(10.0).reshape(2, 5)}
     both = jax.vmap(jax.vmap(environments_last(weigh)))(points, extra)
-    np.testing.assert_allclose(both[1][1, 3], weigh(points[1, 3], {"plus": 0.0})[1], rtol=1e-6)
+    expected = jnp.linalg.norm(points, axis=-1) + extra["plus"][..., None]
+    np.testing.assert_allclose(both[1], expected, rtol=1e-6)
+    np.testing.assert_allclose(both[0]["weighted"], points * WEIGHTS[:, None], rtol=1e-6)
+
+
+def test_one_environment_needs_no_batch():
+    points, extra = jax.random.normal(jax.random.key(0), (3, 2)), {"plus": jnp.float32(1.0)}
+    np.testing.assert_array_equal(environments_last(weigh)(points, extra)[1], weigh(points, extra)[1])

@@ -2,8 +2,8 @@
 
 Bodies that overlap push each other apart with a force that grows softly with the depth, F = k·m·softplus(depth / m),
 where k is the world's `collision_force` and m its `contact_margin`; joints pull their anchors together in the same way.
-Which pairs can ever touch is known from the world's description, so only those are computed, all pairs of a kind of
-shapes at once.
+Which pairs can ever touch is known from the world's description; all pairs of a kind of shapes are computed at once, as
+a grid of the bodies that can touch any.
 
 Everything that moves is in `Motion`: arrays `[E]`, or `[E, B]` for a batch of environments, which `environments_last`
 puts there once per step, so that all of the engine's arithmetic runs along them.

@@ -10,10 +10,10 @@ how an episode starts, what each agent gets and sees, and when it ends:
         def reward(self, state, key): ...
         def observation(self, state, key): ...
 
-Everything is for one environment; batches are made by `vmap`. A step is, in this order: `process_action`, `pre_step`,
-the world's physics, `post_step`, `reward`, `observation`, `done`, `metrics`. What a scenario remembers beyond the world
-(the last distance, who was caught) is in `ScenarioState.memory`, a dict of arrays that `reset` makes and any of
-`pre_step`, `post_step` and `reward` may change.
+Everything is for one environment; batches are made by `vmap`. A step is, in this order: `process_action`, the world's
+physics, `post_step`, `reward`, `observation`, `done`, `metrics`. What a scenario remembers beyond the world (the last
+distance, who was caught) is in `ScenarioState.memory`, a dict of arrays that `reset` makes and any of `process_action`,
+`post_step` and `reward` may change.
 
 Differences from VMAS: an episode's time limit is a truncation (`task.time_limit`); actions beyond their range are
 clipped; each environment behaves as VMAS does with one environment (`physics.py`).
@@ -116,7 +116,7 @@ class Scenario:
     def potential(self, state: ScenarioState) -> Array:
         """How good a state is, for each agent that is not scripted. With `task.shaping`, what a step adds to it is a
         reward for learning, which does not count in returns. By undiscounted returns the best policies stay the best
-        (Ng et al., 1999); by discounted ones it also favours gaining early."""
+        (Ng et al., 1999) if it is the same at every end; by discounted ones it also favours gaining early."""
         raise ValueError(f"task.shaping: {type(self).__name__} has no potential to shape rewards by")
 
     def process_action(self, state: ScenarioState, u: Array, key: Key) -> tuple[Array, ScenarioState]:

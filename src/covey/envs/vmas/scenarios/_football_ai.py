@@ -51,10 +51,9 @@ class Plan:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TeamPolicy:
-    """What N players do against M opponents. Entities are rows of the world's arrays."""
+    """What N players do. Entities are rows of the world's arrays."""
 
     players: np.ndarray
-    opponents: np.ndarray
     ball: int
     own_net: int
     target_net: int
@@ -78,14 +77,15 @@ class TeamPolicy:
 
     def draw(self, key: Key) -> dict[str, Array]:
         """The chance in one step's decisions: standard normal numbers."""
-        n, all_players = self.num_players, self.num_players + len(self.opponents)
+        n = self.num_players
         shapes: dict[str, tuple[int, ...]] = {"searched": (n, NUM_SEARCHED, 2)}
         if self.decision != 1:
-            shapes |= {"claim_error": (all_players,), "value_error": (n, NUM_COMPARED)}
+            shapes |= {"claim_error": (n,), "value_error": (n, NUM_COMPARED)}
         if self.precision != 1:
             shapes |= {"position_error": (n, 2), "velocity_error": (n, 2)}
         keys = jax.random.split(key, len(shapes))
         drawn = {name: random.uniform(k, shape) for k, (name, shape) in zip(keys, shapes.items(), strict=True)}
+        # Environments last: a few numbers each, and a function that is slow where it is not vectorised.
         return {name: environments_last(random.to_normal)(numbers) for name, numbers in drawn.items()}
 
     def play(
@@ -94,16 +94,16 @@ class TeamPolicy:
         """Actions `[N, 2]` in −1…1, what is remembered of them, and points of the players' ways, each `[N, 2]`."""
 
         @environments_last
-        def play(
-            position: Array, velocity: Array, memory: dict[str, Array]
+        def decide(
+            position: Array, velocity: Array, remembered: dict[str, Array]
         ) -> tuple[Array, dict[str, Array], list[Array]]:
             scene = Scene(position=Vector.of(position, 1), velocity=Vector.of(velocity, 1))
-            plan = self.plan(scene, memory)
+            plan = self.plan(scene, remembered)
             kept = {"target": plan.target.stack(1), "target_from_ball": plan.target_from_ball.stack(1)}
             ways = [spline(plan, u).stack(1) for u in np.linspace(0, 1, num_points).tolist()]
             return self.follow(plan, scene).stack(1), kept, ways
 
-        return play(world.position, world.velocity, memory)
+        return decide(world.position, world.velocity, memory)
 
     def follow(self, plan: Plan, scene: Scene) -> Vector:
         """Actions along the splines."""
@@ -145,7 +145,9 @@ class TeamPolicy:
         claim = (to_ball + away * POSSESSION_SECONDS).norm()
         claim = claim - 0.5 * self.decision * to_ball.direction().dot(to_net.direction())
         if self.decision != 1:
-            claim = claim + 0.5 * (1 - self.decision) ** 2 * memory["claim_error"][: self.num_players]
+            claim = (
+                claim + 0.5 * (1 - self.decision) ** 2 * memory["claim_error"][: self.num_players]
+            )  # recorded ones go on
         return jnp.argmin(claim, 0) == column(np.arange(self.num_players), claim)
 
     def dribble(self, scene: Scene) -> tuple[Vector, Vector, Vector]:

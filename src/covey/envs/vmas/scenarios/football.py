@@ -282,10 +282,14 @@ class Football(Scenario):
             opponents=opponents,
             opponent_numbers=opponents - len(self.world.landmarks),
             learns=not scripted,
-            policy=self.make_policy(name, rows, opponents) if plays else None,
+            policy=self.make_policy(name, rows) if plays else None,
         )
 
-    def make_policy(self, name: str, rows: np.ndarray, opponents: np.ndarray) -> TeamPolicy:
+    def contact(self, rows: np.ndarray) -> np.ndarray:
+        """Between the centres of players and a ball that they touch."""
+        return np.array([self.config.ball_size + self.world.entities[row].shape.reach for row in rows], np.float32)
+
+    def make_policy(self, name: str, rows: np.ndarray) -> TeamPolicy:
         c = self.config
 
         def strength(value: Strength) -> float:
@@ -294,11 +298,10 @@ class Football(Scenario):
         nets = self.world.index("Blue Net"), self.world.index("Red Net")
         return TeamPolicy(
             players=rows,
-            opponents=opponents,
             ball=self.ball,
             own_net=nets[name == "red"],
             target_net=nets[name == "blue"],
-            contact=np.array([c.ball_size + self.world.entities[row].shape.reach for row in rows], np.float32),
+            contact=self.contact(rows),
             pitch=(c.pitch_length, c.pitch_width),
             goal_size=c.goal_size,
             goal_depth=c.goal_depth,
@@ -428,6 +431,7 @@ class Football(Scenario):
         goal = np.array([team.ahead * self.goal_x, 0.0], np.float32)
         return {
             "ball_to_goal": norm(ball - goal),
+            # Not `min`, which is slow over a few numbers each.
             "to_ball": functools.reduce(jnp.minimum, norm(world.position[team.rows] - ball)),
         }
 
@@ -450,15 +454,16 @@ class Football(Scenario):
         return jnp.concatenate(rewards), state
 
     def potential(self, state: ScenarioState) -> Array:
-        """For each agent that learns, minus the way to where it can push the ball towards the opponents' goal."""
+        """For each agent that learns, minus the way to where it can push the ball towards the opponents' goal, until
+        someone scores."""
         ball = state.world.position[self.ball]
         ways = []
         for team in self.learning:
             from_goal = ball - np.array([team.ahead * self.goal_x, 0.0], np.float32)
-            behind = self.config.agent_size + self.config.ball_size
-            pushing = ball + behind * from_goal / jnp.maximum(norm(from_goal), 1e-6)
+            back = from_goal / jnp.maximum(norm(from_goal), 1e-6)
+            pushing = ball + self.contact(team.rows)[:, None] * back
             ways.append(norm(pushing - state.world.position[team.rows]))
-        return -jnp.concatenate(ways)
+        return -jnp.where(self.done(state), 0.0, jnp.concatenate(ways))
 
     def done(self, state: ScenarioState) -> Array:
         blue_scored, red_scored = self.scored(state.world)
