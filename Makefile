@@ -17,10 +17,10 @@ test: $(DEV_READY)
 	@$(MAKE) --no-print-directory -j 2 lint suite
 
 suite: $(DEV_READY)
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 slow: $(DEV_READY)
-	COVEY_TESTS_OPTIMISED=1 $(BIN)/python -m pytest -n $(WORKERS) -m slow
+	COVEY_TESTS_OPTIMISED=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m slow
 
 lint: $(DEV_READY)
 	$(BIN)/ruff check .
