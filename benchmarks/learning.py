@@ -24,6 +24,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import speeds
+
 import covey
 from covey import results as marl_eval
 from covey.errors import CoveyError
@@ -515,25 +517,12 @@ Made by `python benchmarks/learning.py table` from the files in this folder, eac
 so many fresh episodes. The interval is 95%, by Student's t over the seeds. Frames are steps of one environment;
 minutes are of training and evaluating one seed, compiling left out.
 
-`benchmark-NAME.json` are speeds; each holds the commit and the machine that it was measured on, and was written by
-`python benchmarks/SCRIPT.py --output results/benchmark-NAME.json` with these scripts and options:
-
-| file | script and options |
-| --- | --- |
-| devices | `devices.py --repeats 4` |
-| throughput | `throughput.py --rounds 3` |
-| update-limit, replay, report | `update_limit.py`, `replay.py`, `report.py` |
-| scaling-environments | `throughput.py --scaling environments --rounds 1` |
-| scaling-agents | `throughput.py --scaling agents --rounds 1` |
-| jaxmarl | `throughput.py --jaxmarl` |
-| vmas | `compare_vmas.py --peer PYTHON --repeats 1 --seconds 1` |
-| benchmarl | `compare_benchmarl.py --peer PYTHON` |
-| benchmarl-off-policy | the same with `--algorithms iql qmix maddpg masac --cores 2` |
-| time-to-return | `time_to_return.py --peer PYTHON` |
-| time-to-return-fine-tuned | the same with `--fine-tuned --sides benchmarl --seeds 1 --seconds 150` |
-| overhead | `benchmark_overhead.py` |
-
 ![Learning curves](curves.png)
+
+"""
+SPEEDS_HEAD = """
+Speeds, from `benchmark-NAME.json`, each with the commit and the machine that it was measured on, and written by a
+script of `benchmarks/` with `--output results/benchmark-NAME.json`; PYTHON is that of the other system's environment:
 
 """
 AGAINST_HEAD = """
@@ -555,7 +544,6 @@ What passage and dispersion need, by the variants in the table:
   pay for coming nearer a piece (`task.shaping`) one in seven is eaten. Symmetry matters too, as agents start at one
   point: without ids they leave about one piece in four; with ids, or parameters of their own, hardly any.
 """
-MARKS = ("<!-- results -->", "<!-- end of results -->")
 COLUMNS = (
     "name", "what counts", "actions", "episodes", "frames", "minutes", "seeds", "mean", "to reach", "random, heuristic",
     "published", "tuning", "command",
@@ -569,7 +557,8 @@ def write_table(folder: Path) -> None:
     rows = [make_row(result) for result in results]
     lines = [" | ".join(COLUMNS), " | ".join("---" for _ in COLUMNS), *(" | ".join(row) for row in rows)]
     commits = sorted({commit for result in results for commit in result["commits"]})
-    foot = f"{REASONS}{describe_against(results)}\nCommits: {', '.join(commits)}.\n"
+    foot = f"{REASONS}{describe_against(results)}{SPEEDS_HEAD}{speeds.make_table(folder)}\nCommits of the learning "
+    foot += f"results: {', '.join(commits)}.\n"
     write_atomically(folder / "README.md", TABLE_HEAD + "".join(f"| {line} |\n" for line in lines) + foot)
     draw_curves(results, folder / "curves.png")
     print(f"wrote {folder / 'README.md'} and {folder / 'curves.png'}")
@@ -595,20 +584,27 @@ def describe_scores(scores: dict[str, list[float]]) -> str:
 
 
 def write_readme(path: Path, results: list[dict[str, Any]]) -> None:
-    """Puts a short table between the marks in the README."""
-    before, _, rest = path.read_text(encoding="utf-8").partition(MARKS[0])
-    _, mark, after = rest.partition(MARKS[1])
-    if not mark:
-        sys.exit(f"{path} has no place for results: {MARKS[0]} … {MARKS[1]}")
+    """Puts short tables between the marks in the README."""
     columns = ("task", "algorithm", "frames", "minutes", "seeds", "what counts", "mean", "to reach")
     rows = [" | ".join(columns), " | ".join("---" for _ in columns)]
     for result in results:
         _, _, _, _, frames, minutes, seeds, value, threshold, *_ = make_row(result)
         algorithm = ", ".join(filter(None, [result["algorithm"], result["model"], result.get("label")]))
         rows.append(" | ".join([result["task"], algorithm, frames, minutes, seeds, result["metric"], value, threshold]))
-    table = "".join(f"| {row} |\n" for row in rows)
-    write_atomically(path, f"{before}{MARKS[0]}\n\n{table}\n{MARKS[1]}{after}")
-    print(f"wrote the table in {path}")
+    text = path.read_text(encoding="utf-8")
+    text = put_between_marks(text, "results", "".join(f"| {row} |\n" for row in rows))
+    text = put_between_marks(text, "speeds", speeds.make_table(ROOT / "results", peers_only=True))
+    write_atomically(path, text)
+    print(f"wrote the tables in {path}")
+
+
+def put_between_marks(text: str, name: str, table: str) -> str:
+    first, last = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    before, _, rest = text.partition(first)
+    _, mark, after = rest.partition(last)
+    if not mark:
+        sys.exit(f"no place for {name} in the README: {first} … {last}")
+    return f"{before}{first}\n\n{table}\n{last}{after}"
 
 
 def read_results(folder: Path) -> list[dict[str, Any]]:

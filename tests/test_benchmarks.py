@@ -192,3 +192,15 @@ def test_anchors_are_whole() -> None:
         for published in entry["published"]:
             assert published["source"] in anchors["sources"], task
             assert {"algorithm", "value", "metric"} <= published.keys(), task
+
+
+def test_every_speed_is_in_the_table(script: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    speeds = script("speeds")
+    written = {path.stem.removeprefix("benchmark-") for path in speeds.RESULTS.glob("benchmark-*.json")}
+    assert written <= set(speeds.FILES)
+    speeds.main([])
+    assert capsys.readouterr().out.count("\n") > 2 + len(written)
+    (tmp_path / "benchmark-devices.json").write_text(json.dumps({"ratio": 1.5, "target": 1.7}), encoding="utf-8")
+    speeds.main(["--results", str(tmp_path)])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2:] == ["| two CPU devices over one | 1.50 | ≥ 1.7: not reached | `devices.py --repeats 4` |"]

@@ -1,0 +1,188 @@
+"""The table of speeds, made of results/benchmark-NAME.json.
+
+Each file was written by one script of this folder; `FILES` has its options and says what to read from it.
+
+  python benchmarks/speeds.py             prints the table
+  python benchmarks/learning.py table     puts it into results/README.md, and what compares with others into README.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parents[1] / "results"
+Figures = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    what: str
+    measured: str
+    to_reach: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class File:
+    script: str  # and its options
+    rows: Callable[[Figures], Iterator[Row]]
+    peer: bool = False  # compares with another system: for README.md
+
+
+def at_least(value: float, target: float) -> str:
+    return f"≥ {target:g}: {'reached' if value >= target else 'not reached'}"
+
+
+def at_most(value: float, target: float) -> str:
+    return f"≤ {target:g}: {'reached' if value <= target else 'not reached'}"
+
+
+def _times(ratio: float, other: str, rates: dict[str, list[float]]) -> str:
+    ours, theirs = (max(values) for values in rates.values())
+    return f"{ratio:.1f} times {other} ({ours:,.0f} against {theirs:,.0f} frames/s)"
+
+
+# ---------------------------------------------------------------------------------------------- what the files hold
+
+
+def _vmas(figures: Figures) -> Iterator[Row]:
+    for row in figures["rows"]:
+        scenario, number = row["scenario"], row["environments"]
+        what = f"simulating {scenario}, {number:,} environments, one core"
+        target = figures["targets"][scenario][str(number)]
+        yield Row(what, _times(row["ratio"], "VMAS", row["frames_per_second"]), at_least(row["ratio"], target))
+
+
+def _benchmarl(figures: Figures) -> Iterator[Row]:
+    for row in figures["rows"]:
+        algorithm, cores = row.get("algorithm", "mappo"), str(row["cores"])
+        targets = figures["targets"]
+        target = targets[algorithm][cores] if "algorithm" in row else targets[cores]
+        what = f"training {algorithm.upper()} on navigation, BenchMARL's settings, {cores} core{'s' * (cores != '1')}"
+        yield Row(what, _times(row["ratio"], "BenchMARL", row["frames_per_second"]), at_least(row["ratio"], target))
+
+
+def _time_to_return(figures: Figures) -> Iterator[Row]:
+    peer = figures["sides"]["benchmarl"]["mean"]
+    for side, target in (("warm", 8.0), ("cold", 4.0)):
+        ratio = figures["ratios"][side]
+        seconds = f"{figures['sides'][side]['mean']:.0f} s against BenchMARL's {peer:.0f} s, {ratio:.1f} times less"
+        yield Row(f"from the command to a return of 0.9 on navigation, {side} cache", seconds, at_least(ratio, target))
+
+
+def _fine_tuned(figures: Figures) -> Iterator[Row]:
+    for points in figures["sides"]["benchmarl"]["curves"]:
+        curve = ", ".join(f"{point['return']:.2f} after {point['seconds']:.0f} s" for point in points)
+        yield Row("BenchMARL's fine-tuned settings on navigation", curve)
+
+
+def _jaxmarl(figures: Figures) -> Iterator[Row]:
+    for threads, ratio in figures["ratios"].items():
+        what = f"IPPO on simple_spread, two devices, over JaxMARL's random stepping with {threads}"
+        yield Row(what, f"{ratio:.3f}", at_least(ratio, figures["target"]))
+
+
+def _devices(figures: Figures) -> Iterator[Row]:
+    yield Row("two CPU devices over one", f"{figures['ratio']:.2f}", at_least(figures["ratio"], figures["target"]))
+
+
+def _update_limit(figures: Figures) -> Iterator[Row]:
+    measured = f"{figures['ratio']:.2f} of the rate of its matrix products alone"
+    yield Row("MAPPO's update, one thread", measured, at_least(figures["ratio"], figures["target"]))
+
+
+def _throughput(figures: Figures) -> Iterator[Row]:
+    for row in figures["rows"]:
+        training = row["frames_per_second"]["training"]
+        measured = f"{training:,.0f} frames/s, {row['ratio']:.2f} of what its parts allow"
+        yield Row(f"training IPPO on {row['task']}, one device", measured, at_least(row["ratio"], figures["target"]))
+
+
+def _scaling(figures: Figures) -> Iterator[Row]:
+    for task in dict.fromkeys(row["task"] for row in figures["rows"]):
+        rates = [
+            f"{row['overrides'][0].partition('=')[2]}: {row['frames_per_second']['training']:,.0f}"
+            for row in figures["rows"]
+            if row["task"] == task
+        ]
+        yield Row(f"training IPPO on {task}, by number of {figures['settings']['scaling']}", ", ".join(rates))
+
+
+def _replay(figures: Figures) -> Iterator[Row]:
+    for row in figures["rows"]:
+        share, what = row["share"], f"replay of {row['size']:,} frames, share of an iteration"
+        yield Row(what, f"{share:.1%}", at_most(share, figures["target"]))
+
+
+def _report(figures: Figures) -> Iterator[Row]:
+    whole, sizes = figures["whole"], figures["sizes"]
+    what = f"a report over {sizes['algorithms']} algorithms, {sizes['tasks']} tasks, {sizes['seeds']} seeds"
+    yield Row(what, f"{whole['seconds']:.1f} s, {whole['gigabytes']:.2f} GB", at_most(whole["seconds"], 30.0))
+    ratio = f"{figures['ratio']:,.0f} times rliable"
+    yield Row("its statistics", ratio, at_least(figures["ratio"], figures["target"]))
+
+
+def _overhead(figures: Figures) -> Iterator[Row]:
+    for kind, about in figures.items():
+        if "alone" in about:
+            what = f"`covey benchmark` over {len(about['alone'])} {kind} experiments, share of their time one by one"
+            yield Row(what, f"{about['ratio']:.2f}", at_most(about["ratio"], about["target"]))
+
+
+FILES = {
+    "vmas": File(script="compare_vmas.py --peer PYTHON --repeats 1 --seconds 1", rows=_vmas, peer=True),
+    "benchmarl": File(script="compare_benchmarl.py --peer PYTHON", rows=_benchmarl, peer=True),
+    "benchmarl-off-policy": File(
+        script="compare_benchmarl.py --peer PYTHON --algorithms iql qmix maddpg masac --cores 2",
+        rows=_benchmarl,
+        peer=True,
+    ),
+    "time-to-return": File(script="time_to_return.py --peer PYTHON", rows=_time_to_return, peer=True),
+    "time-to-return-fine-tuned": File(
+        script="time_to_return.py --peer PYTHON --fine-tuned --sides benchmarl --seeds 1 --seconds 150",
+        rows=_fine_tuned,
+    ),
+    "jaxmarl": File(script="throughput.py --jaxmarl", rows=_jaxmarl),
+    "devices": File(script="devices.py --repeats 4", rows=_devices),
+    "update-limit": File(script="update_limit.py", rows=_update_limit),
+    "throughput": File(script="throughput.py --rounds 3", rows=_throughput),
+    "scaling-environments": File(script="throughput.py --scaling environments --rounds 1", rows=_scaling),
+    "scaling-agents": File(script="throughput.py --scaling agents --rounds 1", rows=_scaling),
+    "replay": File(script="replay.py", rows=_replay),
+    "report": File(script="report.py", rows=_report, peer=True),
+    "overhead": File(script="benchmark_overhead.py", rows=_overhead),
+}
+
+
+# ------------------------------------------------------------------------------------------------------------ tables
+
+
+def make_table(folder: Path, peers_only: bool = False) -> str:
+    """Markdown. The long one names the script and options that wrote each figure."""
+    lines = ["| what | measured | to reach |", "| --- | --- | --- |"]
+    if not peers_only:
+        lines = [line + end for line, end in zip(lines, (" script and options |", " --- |"), strict=True)]
+    for name, file in FILES.items():
+        path = folder / f"benchmark-{name}.json"
+        if not path.exists() or (peers_only and not file.peer):
+            continue
+        for row in file.rows(json.loads(path.read_text(encoding="utf-8"))):
+            line = f"| {row.what} | {row.measured} | {row.to_reach} |"
+            lines.append(line if peers_only else f"{line} `{file.script}` |")
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="the folder of the files")
+    parser.add_argument("--peers-only", action="store_true", help="only what compares with other systems")
+    options = parser.parse_args(arguments)
+    print(make_table(options.results, options.peers_only), end="")
+
+
+if __name__ == "__main__":
+    main()
