@@ -492,14 +492,15 @@ class Football(Scenario):
             return jnp.broadcast_to(vector, (count, 2))
 
         def others(rows: np.ndarray, numbers: np.ndarray) -> Array:
-            """Of the others `[N, K]` that each agent sees, all in a row: `[N, 8·K]`."""
+            """Of the others `[N, K]` that each agent sees, or `[1, K]` that all see, all in a row: `[N, 8·K]`."""
             each = [
                 mine[:, None] - position[rows],
                 my_velocity[:, None] - velocity[rows],
                 velocity[rows],
                 force[numbers],
             ]
-            return jnp.concatenate(each, -1).reshape(count, -1)
+            shape = (count, rows.shape[1], 2)
+            return jnp.concatenate([jnp.broadcast_to(part, shape) for part in each], -1).reshape(count, -1)
 
         parts = [
             force[team.numbers],
@@ -513,7 +514,7 @@ class Football(Scenario):
             parts.append(world.rotation[team.rows][:, None] - (np.pi if team.ahead < 0 else 0.0))
         parts += [mine - goal, my_velocity]
         if c.observe_adversaries and len(team.opponents):
-            parts.append(others(np.tile(team.opponents, (count, 1)), np.tile(team.opponent_numbers, (count, 1))))
+            parts.append(others(team.opponents[None], team.opponent_numbers[None]))
         if c.observe_teammates and count > 1:
             not_me = np.array([[j for j in range(count) if j != i] for i in range(count)])
             parts.append(others(team.rows[not_me], team.numbers[not_me]))
