@@ -25,7 +25,7 @@ import common
 
 from covey.launch.benchmark import make_benchmark
 
-SHORT = ("algorithms=[ippo,mappo]", "tasks=[vmas/navigation,vmas/balance]", "seeds=2", "experiment.frames=40_000")
+SHORT = ("algorithms=[ippo,mappo]", "tasks=[vmas/navigation,vmas/balance]", "seeds=2", "experiment.frames=60_000")
 LONG = ("algorithms=[ippo,mappo]", "tasks=[vmas/navigation,vmas/balance]", "seeds=1", "experiment.frames=1_500_000")
 KINDS = {"short": (SHORT, 0.60), "long": (LONG, 0.95)}
 CORE_SECONDS = 20.0  # of a short experiment, at most

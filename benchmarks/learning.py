@@ -196,7 +196,7 @@ VMAS = {  # by scenario: what `covey train` gets besides the task and the algori
         label="300 steps",
     ),
     "transport": Experiment(
-        arguments="task.shaping=10.0 experiment.frames=1_000_000",
+        arguments=f"{PAID_FOR_THE_WAY} experiment.frames=1_000_000",
         meaning="100 times the way that the package, fifty times as heavy as an agent, came nearer to its goal",
         tuning="two trials",
     ),

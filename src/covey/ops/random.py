@@ -20,27 +20,33 @@ ABOVE_MINUS_1 = np.nextafter(np.float32(-1.0), np.float32(0.0))
 
 # Giles, "Approximating the erfinv function" (2010), single precision: polynomials in w − 2.5, and in √w − 3 from w = 5
 # on, where w = −log(1 − x²); highest powers first.
-CENTRE = (
-    2.81022636e-08,
-    3.43273939e-07,
-    -3.5233877e-06,
-    -4.39150654e-06,
-    2.1858087e-04,
-    -1.25372503e-03,
-    -4.17768164e-03,
-    0.246640727,
-    1.50140941,
+CENTRE = np.array(
+    (
+        2.81022636e-08,
+        3.43273939e-07,
+        -3.5233877e-06,
+        -4.39150654e-06,
+        2.1858087e-04,
+        -1.25372503e-03,
+        -4.17768164e-03,
+        0.246640727,
+        1.50140941,
+    ),
+    np.float32,
 )
-TAILS = (
-    -2.00214257e-04,
-    1.00950558e-04,
-    1.34934322e-03,
-    -3.67342844e-03,
-    5.73950773e-03,
-    -7.6224613e-03,
-    9.43887047e-03,
-    1.00167406,
-    2.83297682,
+TAILS = np.array(
+    (
+        -2.00214257e-04,
+        1.00950558e-04,
+        1.34934322e-03,
+        -3.67342844e-03,
+        5.73950773e-03,
+        -7.6224613e-03,
+        9.43887047e-03,
+        1.00167406,
+        2.83297682,
+    ),
+    np.float32,
 )
 
 
@@ -63,11 +69,4 @@ def inverse_error_function(x: Array) -> Array:
     """Of numbers between −1 and 1: the same as `jax.lax.erf_inv` up to rounding, but both branches are computed and
     chosen from once, not coefficient by coefficient, which a CPU does faster."""
     w = -jnp.log1p(-x * x)
-    return x * jnp.where(w < 5, _polynomial(CENTRE, w - 2.5), _polynomial(TAILS, jnp.sqrt(w) - 3.0))
-
-
-def _polynomial(coefficients: tuple[float, ...], x: Array) -> Array:
-    value = jnp.full_like(x, coefficients[0])
-    for coefficient in coefficients[1:]:
-        value = value * x + coefficient
-    return value
+    return x * jnp.where(w < 5, jnp.polyval(CENTRE, w - 2.5), jnp.polyval(TAILS, jnp.sqrt(w) - 3.0))
