@@ -2,7 +2,8 @@
 
 64 environments, rollouts of 128, 4 epochs of 2 minibatches, two layers of 128. Per task:
 
-  stepping   environments alone: uniform legal actions, auto-reset included
+  simulation the task alone, on request: actions drawn beforehand, no episode ends, nothing is counted
+  stepping   environments as algorithms see them: uniform legal actions, auto-reset and statistics included
   acting     stepping with the networks acting, everything kept that an update needs: rate a
   updating   updates alone, over and over on one batch: rate b
   training   the compiled loop as `covey train` runs it
@@ -30,7 +31,7 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from covey.algorithms.random import make_random_team
-from covey.envs.base import Env
+from covey.envs.base import Env, make_env_from_config
 from covey.envs.batch import BatchedEnv
 from covey.errors import CoveyError
 from covey.experiment.build import Parts, build
@@ -38,10 +39,12 @@ from covey.experiment.compose import compose
 from covey.experiment.config import Config, OnlineConfig
 from covey.loops.online import DEVICE_AXIS, TrainState, add_device_axis, drop_device_axis
 from covey.loops.rollout import collect
-from covey.types import Array, Batch, Key, PyTree
+from covey.types import Array, Batch, Key, PyTree, TimeStep
 
 TASKS = ("rware/tiny-4ag", "lbf/8x8-2p-2f-coop", "mpe/simple_spread", "smax/2s3z")
 PARTS = ("stepping", "acting", "updating", "training")
+ON_REQUEST = ("simulation",)
+NUM_ACTIONS = 10  # sets of actions that `simulation` takes in turn
 TARGET, JAXMARL_TARGET = 0.70, 0.40
 NUM_ENVIRONMENTS = (1, 16, 64, 256, 1024, 4096)
 NUM_AGENTS = (2, 4, 8, 16)
@@ -68,7 +71,7 @@ def parse(arguments: list[str] | None) -> Namespace:
     parser.add_argument("--task", nargs="+", help=f"default: {' '.join(TASKS)}")
     parser.add_argument("--devices", type=int, default=1, help="CPU devices, one thread each (default 1)")
     parser.add_argument("--cores", type=int, nargs="+", help="the cores to run on; default: the system chooses")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what to time (default: all)")
+    parser.add_argument("--parts", nargs="+", choices=ON_REQUEST + PARTS, default=PARTS, help="what to time")
     parser.add_argument("--environments", type=int, default=64)
     parser.add_argument("--rollout", type=int, default=128)
     parser.add_argument("--epochs", type=int, default=4)
@@ -114,6 +117,7 @@ def measure_task(options: Namespace, task: str, overrides: list[str], devices: l
     config = make_config(options, task, overrides)
     parts = build(config, devices)
     makers: dict[str, Callable[[Config, Parts, list[Any]], common.Program]] = {
+        "simulation": make_simulation,
         "stepping": make_stepping,
         "acting": make_acting,
         "updating": make_updating,
@@ -188,6 +192,49 @@ def over_devices(function: Callable[..., Any], devices: list[Any], in_specs: Any
 
 
 SPLIT, EVERYWHERE = P(DEVICE_AXIS), P()
+
+
+def make_simulation(config: Config, parts: Parts, devices: list[Any]) -> common.Program:
+    """All that a task computes in a step: next state, observations, rewards, whether it ended, its own metrics."""
+    env = make_env_from_config(config.task.registered, config.task.config)
+    num_envs = batched(config, env, devices).num_envs
+    team = make_random_team(env.spec)
+
+    def init(key: Key) -> tuple[PyTree, PyTree]:
+        key_reset, key_act = jax.random.split(jax.random.fold_in(key, jax.lax.axis_index(DEVICE_AXIS)))
+        state, timestep = jax.vmap(env.reset)(jax.random.split(key_reset, num_envs))
+        keys = jax.random.split(key_act, NUM_ACTIONS)
+        actions = jax.lax.map(lambda key: team.act((), timestep, (), key, True)[0], keys)
+        return add_device_axis(((state, what_is_seen(timestep)), actions))
+
+    def play(repetitions: Array, state: PyTree, actions: PyTree, key: Key) -> PyTree:
+        actions = drop_device_axis(actions)
+
+        def step(state: PyTree, inputs: tuple[Array, Key]) -> tuple[PyTree, None]:
+            i, key_step = inputs
+            action = jax.tree.map(lambda x: x[i % NUM_ACTIONS], actions)
+            env_state, timestep = jax.vmap(env.step)(state[0], action, jax.random.split(key_step, num_envs))
+            return (env_state, what_is_seen(timestep)), None
+
+        def rollout(i: Array, state: PyTree) -> PyTree:
+            length = rollout_length(config)
+            keys = jax.random.split(jax.random.fold_in(key, i), length)
+            return jax.lax.scan(step, state, (jnp.arange(length), keys))[0]
+
+        return add_device_axis(jax.lax.fori_loop(0, repetitions, rollout, drop_device_axis(state)))
+
+    state, actions = over_devices(init, devices, (EVERYWHERE,), SPLIT)(jax.random.key(0))
+    run = over_devices(play, devices, (EVERYWHERE, SPLIT, SPLIT, EVERYWHERE), SPLIT)
+    return common.Program(run=lambda n: run(jnp.int32(n), state, actions, jax.random.key(1)))
+
+
+def what_is_seen(timestep: TimeStep) -> PyTree:
+    """A time step without what a task returns twice: until an episode ends, the next observation is the observation."""
+    groups = {
+        name: (group.observation, group.reward, group.terminated, group.alive)
+        for name, group in timestep.groups.items()
+    }
+    return groups, timestep.last, timestep.metrics
 
 
 def make_stepping(config: Config, parts: Parts, devices: list[Any]) -> common.Program:
