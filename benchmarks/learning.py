@@ -31,7 +31,7 @@ from covey import results as marl_eval
 from covey.errors import CoveyError
 from covey.experiment.run_directory import RunDirectory, run_directories
 from covey.files import to_json, write_atomically
-from covey.results import mean_and_interval
+from covey.results import describe_mean, mean_and_interval
 
 ROOT = Path(__file__).parents[1]
 ANCHORS = Path(covey.__file__).parent / "anchors.json"
@@ -635,12 +635,6 @@ def make_row(result: dict[str, Any]) -> list[str]:
 
 def describe_value(result: dict[str, Any]) -> str:
     return describe_mean(result["mean"], result["interval_95"])
-
-
-def describe_mean(mean: float, half_width: float | None) -> str:
-    if half_width is None or not math.isfinite(half_width):
-        return f"{mean:.4g}"
-    return f"{mean:.4g} ± {half_width:.2g}"
 
 
 def describe_threshold(result: dict[str, Any]) -> str:

@@ -28,6 +28,8 @@ import common
 
 LEVEL, TOGETHER = 0.9, 3
 TARGETS = {"warm": 8.0, "cold": 4.0}
+WARM_CACHE = Path(tempfile.gettempdir()) / "covey-warm-cache"
+SIDES = ("cold", "warm", "benchmarl")
 Points = list[dict[str, float]]
 
 
@@ -39,12 +41,17 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--frames", type=int, default=250_000, help="covey's, at most")
     parser.add_argument("--seconds", type=float, default=400.0, help="BenchMARL's, at most")
     parser.add_argument("--fine-tuned", action="store_true", help="BenchMARL's fine-tuned configuration")
-    parser.add_argument("--sides", nargs="+", default=["cold", "warm", "benchmarl"])
+    parser.add_argument(
+        "--sides", nargs="+", choices=SIDES, default=SIDES, help="what to measure; the rest stays as the output has it"
+    )
     parser.add_argument("--draw", type=Path, help="only draw the figures of this file")
     options = parser.parse_args(arguments)
     if options.draw:
         return draw(json.loads(options.draw.read_text(encoding="utf-8")), options.draw.with_suffix(".png"))
     figures: dict[str, Any] = {"level": LEVEL, "together": TOGETHER, "cores": options.cores, "sides": {}}
+    if options.output and options.output.exists():
+        figures["sides"] = json.loads(options.output.read_text(encoding="utf-8"))["sides"]
+    shutil.rmtree(WARM_CACHE, ignore_errors=True)
     for side in options.sides:
         runs: list[Points] = []
         for seed in range(options.seeds):
@@ -52,7 +59,7 @@ def main(arguments: list[str] | None = None) -> None:
             seconds = [time_to_level(points) for points in runs]
             figures["sides"][side] = {"seconds": seconds, "mean": mean_of_reached(seconds), "curves": runs}
             common.write_figures(options.output, figures)
-    if {"cold", "warm", "benchmarl"} <= set(figures["sides"]):
+    if set(SIDES) <= set(figures["sides"]):
         figures["ratios"] = report(figures["sides"])
     common.write_figures(options.output, figures)
     if options.output:
@@ -94,7 +101,7 @@ def mean_of_reached(seconds: list[float | None]) -> float:
 def train_covey(warm: bool, options: Any, seed: int) -> Points:
     """`covey train` as a user runs it; its metrics are read as they appear."""
     with tempfile.TemporaryDirectory() as folder:
-        cache = Path(tempfile.gettempdir()) / "covey-warm-cache" if warm else Path(folder) / "cache"
+        cache = WARM_CACHE if warm else Path(folder) / "cache"
         environment = os.environ | {"XDG_CACHE_HOME": str(cache)}
         command = [sys.executable, "-m", "covey.cli", "train", f"seed={seed}", f"experiment.devices={options.cores}"]
         command += ["experiment.evaluation_interval=6_144", "experiment.evaluation_episodes=512"]

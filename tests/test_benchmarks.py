@@ -176,12 +176,11 @@ def test_every_experiment_is_one_that_covey_can_run(script: Any) -> None:
     from covey.experiment.compose import compose
 
     learning = script("learning")
-    specs: dict[str, Any] = {}
     for experiment in learning.EXPERIMENTS.values():
         config = compose(experiment.arguments.split())
-        spec = specs.get(str(config.task)) or build_env(config).spec
-        specs[str(config.task)] = spec
-        assert experiment.metric in ("mean_return", *(f"{group}_return" for group in spec.groups), *spec.metrics)
+        if experiment.metric != "mean_return":
+            spec = build_env(config).spec
+            assert experiment.metric in (*(f"{group}_return" for group in spec.groups), *spec.metrics)
         learning.find_published(experiment, config.task.name)  # exits where anchors.json has no such entry
 
 

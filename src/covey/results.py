@@ -100,6 +100,14 @@ def mean_and_interval(values: Values) -> tuple[float, float]:
     return float(sample.mean()), float(stdtrit(sample.size - 1, 0.975) * standard_error)
 
 
+def describe_mean(mean: float, half_width: float | None) -> str:
+    """As "4.321 ± 0.12": two digits of the interval count, and none is written where it is not known."""
+    if half_width is None or not math.isfinite(half_width):
+        return f"{mean:.4g}"
+    digits = max(0, 1 - math.floor(math.log10(half_width))) if half_width > 0 else 0
+    return f"{mean:.4g} ± {half_width:.{digits}f}"
+
+
 def _per_episode(metrics: Mapping[str, Values]) -> dict[str, list[float]]:
     return {name: np.asarray(values, dtype=np.float64).reshape(-1).tolist() for name, values in metrics.items()}
 

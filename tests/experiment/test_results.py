@@ -101,3 +101,18 @@ def test_interval_by_hand():
     # standard deviation 1, t with two degrees of freedom 4.3027
     assert half_width == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)
     assert math.isnan(results.mean_and_interval([1.0])[1])
+
+
+@pytest.mark.parametrize(
+    ("pair", "text"),
+    [
+        ((0.93333, 0.02817), "0.9333 ± 0.028"),
+        ((75.591, 104.2), "75.59 ± 104"),
+        ((-3.4561, 1.26), "-3.456 ± 1.3"),
+        ((1.0, 0.0), "1 ± 0"),
+        ((0.5, math.nan), "0.5"),
+        ((0.5, None), "0.5"),
+    ],
+)
+def test_a_mean_in_words(pair, text):
+    assert results.describe_mean(*pair) == text

@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
-from covey.results import mean_and_interval
+from covey.results import describe_mean, mean_and_interval
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -154,9 +154,7 @@ def format_returns(returns: Sequence[float]) -> str:
     """Mean and 95% interval over episodes."""
     if len(returns) == 0:
         return "no episodes"
-    mean, half_width = mean_and_interval(returns)
-    interval = "" if math.isnan(half_width) else f" ± {half_width:.2g}"
-    return f"{mean:.4g}{interval} ({len(returns)} episode{'s' if len(returns) > 1 else ''})"
+    return f"{describe_mean(*mean_and_interval(returns))} ({len(returns)} episode{'s' if len(returns) > 1 else ''})"
 
 
 def format_seconds(seconds: float) -> str:
