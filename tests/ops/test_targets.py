@@ -9,9 +9,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.ops.targets import masked_argmax, masked_max, move_towards, n_step_targets, take_action
+from covey.ops.targets import (
+    first_steps,
+    last_steps,
+    masked_argmax,
+    masked_max,
+    move_towards,
+    n_step_targets,
+    take_action,
+)
+from covey.types import pytree
 
 GAMMA = 0.5
+
+
+@pytree
+class Numbered:
+    """Of transitions, what ending them needs."""
+
+    number: jax.Array
+    last: jax.Array
 
 
 def targets(reward, value, terminated, last, num_steps):
@@ -70,3 +87,12 @@ def test_masks_hide_the_largest():
 def test_target_networks_follow(step, expected):
     moved = jax.jit(move_towards)({"w": jnp.ones(2)}, {"w": jnp.full(2, 3.0)}, step)
     np.testing.assert_allclose(moved["w"], expected)
+
+
+def test_what_n_steps_end_with():
+    """Three sequences of three steps: one whole, one whose episode ends with its second step, one with its first."""
+    number = jnp.arange(9).reshape(3, 3)
+    last = jnp.array([[False, False, True], [False, True, False], [False, True, False]])
+    steps = Numbered(number=number, last=last)
+    assert last_steps(steps).number.tolist() == [[6, 4, 2]]
+    assert first_steps(steps).number.tolist() == [[0, 1, 2]]

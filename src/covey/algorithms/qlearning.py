@@ -39,7 +39,14 @@ from covey.ops.exploration import anneal, epsilon_greedy
 from covey.ops.losses import weighted_mean
 from covey.ops.mixing import team_of
 from covey.ops.schedules import Schedule, factor
-from covey.ops.targets import masked_argmax, move_towards, n_step_targets, take_action
+from covey.ops.targets import (
+    first_steps,
+    last_steps,
+    masked_argmax,
+    move_towards,
+    n_step_targets,
+    take_action,
+)
 from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep, Transition, pytree
 
 
@@ -143,28 +150,31 @@ def make_qlearning(config: QLearningConfig, spec: EnvSpec, group: str, context: 
         extras = {"carry": carry} if network.recurrent else {}
         return action.astype(jnp.int32), extras, next_carry
 
-    def values_of(params: PyTree, steps: Transition, carry: PyTree) -> tuple[Array, Array]:
-        """Q of every action at each step and at its successor, `[L, N, A, n]`."""
+    def values_of(params: PyTree, steps: Transition, ends: Transition, carry: PyTree) -> tuple[Array, Array]:
+        """Q of every action at each of `steps` and at the successor of each of `ends`, `[L, N, A, n]`."""
         return apply_with_successors(
-            network, params["network"], steps.observation, steps.next_observation, carry, steps.reset
+            network, params["network"], steps.observation, ends.next_observation, carry, steps.reset
         )
 
     def q_loss(params: PyTree, state: QState, steps: Transition, carries: PyTree, weight: Array) -> tuple[Array, dict]:
         """On sequences `[L, N, …]`, of which the first L − n + 1 steps have a target."""
-        values, next_values = values_of(params, steps, carries["online"])
-        _, target_values = values_of(state.target, steps, carries["target"])
-        chosen = take_action(values, steps.action)
-        best = masked_argmax(next_values if config.double_q else target_values, steps.next_action_mask)
+        # Without memory there is one target, and only the step it is for and the one it ends with are looked at.
+        first, ends = (steps, steps) if network.recurrent else (first_steps(steps), last_steps(steps))
+        values, next_values = values_of(params, first, ends, carries["online"])
+        _, target_values = values_of(state.target, first, ends, carries["target"])
+        chosen = take_action(values, first.action)
+        best = masked_argmax(next_values if config.double_q else target_values, ends.next_action_mask)
         next_value = take_action(target_values, best)
         if mixer is None:
             reward, terminated, counts = steps.reward, steps.terminated, steps.alive
             last = jnp.broadcast_to(steps.last[..., None], reward.shape)
         else:
-            chosen = mixer.apply(params["mixer"], jnp.where(steps.alive, chosen, 0.0), _mixer_input(steps))
-            still = steps.alive & ~steps.terminated
-            next_value = mixer.apply(state.target["mixer"], jnp.where(still, next_value, 0.0), _next_mixer_input(steps))
+            chosen = mixer.apply(params["mixer"], jnp.where(first.alive, chosen, 0.0), _mixer_input(first))
+            still = ends.alive & ~ends.terminated
+            next_value = mixer.apply(state.target["mixer"], jnp.where(still, next_value, 0.0), _next_mixer_input(ends))
             reward, terminated, counts = team_of(steps.reward, steps.terminated, steps.alive)
             last = steps.last
+        next_value = jnp.broadcast_to(next_value, reward.shape)  # only what ends a target is read
         target = n_step_targets(reward, next_value, terminated, last, gamma=config.gamma, num_steps=config.n_step)
         error = chosen[: len(target)] - jax.lax.stop_gradient(target)
         counts = counts[: len(target)]

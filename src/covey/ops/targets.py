@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from covey.types import Array, PyTree
+from covey.types import Array, PyTree, Transition
 
 
 def n_step_targets(
@@ -23,6 +23,18 @@ def n_step_targets(
         target = jnp.where(last[:-1], one_step[:-1], following)
         reward, terminated, last, one_step = (x[:-1] for x in (reward, terminated, last, one_step))
     return target
+
+
+def first_steps(steps: PyTree) -> PyTree:
+    """The first of every sequence, `[1, N, …]` of `[L, N, …]`."""
+    return jax.tree.map(lambda x: x[:1], steps)
+
+
+def last_steps(steps: Transition) -> Transition:
+    """The one that ends its episode, or the last of the sequence: `[1, N, …]` of `[L, N, …]`."""
+    length, num_sequences = steps.last.shape
+    index = jnp.where(steps.last.any(0), jnp.argmax(steps.last, axis=0), length - 1)
+    return jax.tree.map(lambda x: x[index, jnp.arange(num_sequences)][None], steps)
 
 
 def masked_max(values: Array, mask: Array | None) -> Array:
