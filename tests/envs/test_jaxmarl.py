@@ -277,6 +277,14 @@ def test_world_state_is_not_tiled(battle: tuple[SuiteEnv, PyTree]) -> None:
     assert env.spec.state_shape == (env.suite.state_size,)
 
 
+def test_positions_in_the_world_state_are_shares_of_the_map(battle: tuple[SuiteEnv, PyTree]) -> None:
+    env, _ = battle
+    state, timestep = jit(env.reset)(jax.random.key(0))
+    units = timestep.state[:-20].reshape(10, -1)  # then come the teams and the types of ten units
+    np.testing.assert_allclose(units[:, 1:3], state.state.unit_positions / 32, rtol=1e-6)
+    assert (units[:, 0] == 1).all()  # health
+
+
 # ---------------------------------------------------------------------------------------------------------- Overcooked
 
 
