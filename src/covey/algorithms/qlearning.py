@@ -65,6 +65,7 @@ class QLearningConfig:
     mixer: Mixing = Mixing.none
     mixer_size: int = 32  # of the mixing network's hidden layer
     hyper_layers: int = 2  # of the networks that make its weights from the state: 1 or 2
+    mixer_bias_gain: float = 0.01  # scales the mixing network's biases at first, so that the team's value is near zero
     share_parameters: bool = True
     agent_ids: bool = True
     double_q: bool = True
@@ -83,7 +84,7 @@ class QLearningConfig:
     burn_in: int = 0
 
     def __post_init__(self) -> None:
-        above_zero(self, "lr", "adam_eps", "max_grad_norm")
+        above_zero(self, "lr", "adam_eps", "max_grad_norm", "mixer_bias_gain")
         between_0_and_1(self, "gamma", "epsilon_start", "epsilon_end", "epsilon_fraction", "tau")
         at_least(self, 1, "n_step", "target_interval", "sequence_length", "mixer_size")
         if self.hyper_layers not in (1, 2):
@@ -253,6 +254,7 @@ def _make_mixer(config: QLearningConfig, spec: EnvSpec, group: str) -> Mixer | N
                 state_shape=spec.state_shape or joint,
                 hidden_size=config.mixer_size,
                 hyper_size=2 * config.mixer_size if config.hyper_layers == 2 else None,
+                bias_gain=config.mixer_bias_gain,
             )
 
 

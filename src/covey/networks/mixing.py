@@ -23,9 +23,22 @@ class Mixer:
 
 
 class MonotonicMixing(nnx.Module):
-    """QMIX's mixer (Rashid et al., 2018): Q_tot = |W2(s)|ᵀ elu(|W1(s)|ᵀ q + b1(s)) + b2(s), so ∂Q_tot/∂q ≥ 0."""
+    """QMIX's mixer (Rashid et al., 2018): Q_tot = |W2(s)|ᵀ elu(|W1(s)|ᵀ q + b1(s)) + b2(s), so ∂Q_tot/∂q ≥ 0.
 
-    def __init__(self, num_agents: int, num_inputs: int, hidden_size: int, hyper_size: int | None, rngs: nnx.Rngs):
+    `bias_gain` scales what b1 and b2 are at first. With the usual 1, each state has a random value of about 1, whatever
+    the agents' are; as values are learned from later values, learning is long busy with forgetting those, and where
+    returns are small never does. With less, the team's value starts as a weighted sum of the agents'.
+    """
+
+    def __init__(
+        self,
+        num_agents: int,
+        num_inputs: int,
+        hidden_size: int,
+        hyper_size: int | None,
+        bias_gain: float,
+        rngs: nnx.Rngs,
+    ):
         self.num_agents, self.hidden_size = num_agents, hidden_size
 
         def linear(inputs: int, outputs: int) -> nnx.Linear:
@@ -40,6 +53,10 @@ class MonotonicMixing(nnx.Module):
         self.weight_2 = hyper(hidden_size)
         self.bias_1 = linear(num_inputs, hidden_size)
         self.bias_2 = nnx.List([linear(num_inputs, hidden_size), linear(hidden_size, 1)])
+        for last in (self.bias_1, self.bias_2[-1]):
+            for parameter in (last.kernel, last.bias):
+                assert parameter is not None
+                parameter[...] *= bias_gain
 
     def __call__(self, values: Array, state: Array) -> Array:
         def run(layers: nnx.List, x: Array) -> Array:
@@ -54,13 +71,18 @@ class MonotonicMixing(nnx.Module):
 
 
 def make_monotonic_mixer(
-    *, num_agents: int, state_shape: tuple[int, ...], hidden_size: int = 32, hyper_size: int | None = 64
+    *,
+    num_agents: int,
+    state_shape: tuple[int, ...],
+    hidden_size: int = 32,
+    hyper_size: int | None = 64,
+    bias_gain: float = 1.0,
 ) -> Mixer:
     """`hyper_size` is of the hidden layers that make the weights; None: weights are linear in the state."""
     num_inputs = math.prod(state_shape)
 
     def build(key: Key) -> MonotonicMixing:
-        return MonotonicMixing(num_agents, num_inputs, hidden_size, hyper_size, nnx.Rngs(params=key))
+        return MonotonicMixing(num_agents, num_inputs, hidden_size, hyper_size, bias_gain, nnx.Rngs(params=key))
 
     graph, abstract = nnx.split(nnx.eval_shape(lambda: build(jax.random.key(0))), nnx.Param)
 
