@@ -146,6 +146,14 @@ def test_the_mixer_rises_in_every_agents_value(seed):
     assert jnp.abs(slopes).sum() > 0
 
 
+def test_at_first_the_mixer_leaves_it_to_the_agents():
+    """Where their values are nothing, the team's is nothing, whatever the state; and theirs count."""
+    mixer = make_monotonic_mixer(num_agents=3, state_shape=(4,), bias_gain=0.01)
+    params, states = mixer.init(jax.random.key(0)), jax.random.normal(jax.random.key(1), (100, 4))
+    assert jnp.abs(mixer.apply(params, jnp.zeros((100, 3)), states)).max() < 0.05
+    assert (mixer.apply(params, jnp.ones((100, 3)), states) > 0.3).all()
+
+
 @pytest.mark.parametrize(
     "fields", [{"lr": 0}, {"gamma": 1.5}, {"n_step": 0}, {"burn_in": -1}, {"epsilon_fraction": 2.0}]
 )
