@@ -132,9 +132,9 @@ EXPERIMENTS: dict[str, Experiment] = {
 # ----------------------------------------------------------------------------------------------------------- replay
 
 SMAX_Q = (
-    "task=smax/2s3z experiment.num_envs=64 experiment.rollout_length=8 experiment.updates=16 buffer.size=200_000 "
-    "buffer.batch_size=256 algorithm.epsilon_fraction=0.1 experiment.frames=5_000_000 "
-    "experiment.evaluation_interval=250_000 experiment.checkpoint_interval=1_000_000"
+    "task=smax/2s3z experiment.num_envs=64 experiment.rollout_length=8 experiment.updates=4 buffer.size=200_000 "
+    "buffer.batch_size=256 algorithm.n_step=3 algorithm.epsilon_fraction=0.1 experiment.frames=2_000_000 "
+    "experiment.evaluation_interval=100_000 experiment.evaluation_episodes=128 experiment.checkpoint_interval=1_000_000"
 )
 EXPERIMENTS |= {
     f"smax-2s3z-{algorithm}": Experiment(
@@ -142,7 +142,7 @@ EXPERIMENTS |= {
         threshold=0.95,
         metric="win_rate",
         meaning="share of battles won",
-        tuning="none",
+        tuning="three trials of 500,000 frames",
     )
     for algorithm in ("qmix", "vdn")
 }
