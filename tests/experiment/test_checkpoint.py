@@ -340,7 +340,7 @@ def test_killed_at_any_moment_the_newest_is_whole(tmp_path):
     path = tmp_path / "checkpoints"
     delays = random.Random(1)
     last = 0
-    for _ in range(5):
+    for _ in range(3):
         command = [sys.executable, "-c", f"import writer; writer.run({str(path)!r})"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=tmp_path) as process:
             assert process.stdout.readline() == b"started\n"
