@@ -171,6 +171,7 @@ def test_learning_runs_tabulates_and_refuses(
     assert "wrote" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_every_experiment_is_one_that_covey_can_run(script: Any) -> None:
     from covey.experiment.build import build_env
     from covey.experiment.compose import compose

@@ -28,19 +28,16 @@ def test_example(path, tmp_path):
     assert run([str(path), *SHORTER.get(path.stem, [])], tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("module", "choices", "field"),
-    [
-        ("custom_task", ["task=mine/meet", "task.num_agents=3"], "num_agents: 3"),
-        ("custom_model", ["model=residual", "model.num_blocks=5"], "num_blocks: 5"),
-        ("custom_algorithm", ["algorithm=reinforce", "algorithm.baseline_decay=0.5"], "baseline_decay: 0.5"),
-    ],
-)
-def test_what_an_example_registers_is_a_choice(module, choices, field):
-    """In the example's folder, as its first lines say."""
-    assert field in run(["-m", "covey.cli", "show", f"imports=[{module}]", *choices], FOLDER)
+def test_what_examples_register_are_choices():
+    """In the examples' folder, as their first lines say; all at once here."""
+    choices = ["task=mine/meet", "task.num_agents=3", "model=residual", "model.num_blocks=5"]
+    choices += ["algorithm=reinforce", "algorithm.baseline_decay=0.5"]
+    modules = "imports=[custom_task,custom_model,custom_algorithm]"
+    shown = run(["-m", "covey.cli", "show", modules, *choices], FOLDER)
+    assert all(field in shown for field in ("num_agents: 3", "num_blocks: 5", "baseline_decay: 0.5"))
 
 
+@pytest.mark.slow
 def test_a_registered_task_trains_from_the_command_line(tmp_path):
     arguments = ["task=mine/meet", "imports=[custom_task]", "experiment=debug", f"run_dir={tmp_path / 'run'}"]
     run(["-m", "covey.cli", "train", *arguments], FOLDER)

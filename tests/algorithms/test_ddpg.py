@@ -26,13 +26,14 @@ class Ceaseless(ContinuousTarget):
 
 @slow
 @pytest.mark.parametrize(
-    ("algorithm", "model"),
-    [("matd3", "mlp"), pytest.param("matd3", "gru", marks=slow), pytest.param("iddpg", "mlp", marks=slow)],
+    ("algorithm", "model", "n_step"),
+    [("matd3", "mlp", 1), ("matd3", "mlp", 3), ("matd3", "gru", 1), ("iddpg", "mlp", 1)],
 )
-def test_a_time_limit_is_no_end(fresh, algorithm, model):
+def test_a_time_limit_is_no_end(fresh, algorithm, model, n_step):
     """Worth 1 / (1 − γ); taking the cut for a termination would give at most 3.4 with five steps left."""
     env = AgentIds(TimeLimit(Ceaseless(ProbeConfig(time_limit=5)), 5))
-    team = fresh("probe/target", f"algorithm.gamma={GAMMA}", algorithm=algorithm, model=model, iterations=120, env=env)
+    fields = (f"algorithm.gamma={GAMMA}", f"algorithm.n_step={n_step}")
+    team = fresh("probe/target", *fields, algorithm=algorithm, model=model, iterations=120, env=env)
     assert team.metrics["agents/q_value"][-1] == pytest.approx(1 / (1 - GAMMA), rel=0.03)
 
 

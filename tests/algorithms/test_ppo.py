@@ -128,7 +128,8 @@ def test_observations_of_rows(trained, flatten):
     assert team.returns()[GROUP] >= 0.95
 
 
-@pytest.mark.parametrize("algorithm", ["mappo", pytest.param("ippo", marks=slow)])
+@slow
+@pytest.mark.parametrize("algorithm", ["mappo", "ippo"])
 def test_memory_needs_memory(trained, algorithm):
     overrides = ("algorithm.lr=1e-2", "algorithm.gamma=0.99")
     options = {"algorithm": algorithm, "rollout_length": 10, "num_envs": 64}

@@ -17,14 +17,18 @@ algorithms = pytest.mark.parametrize("algorithm", ["masac", pytest.param("isac",
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "model"),
-    [("isac", "mlp"), pytest.param("masac", "gru", marks=slow), pytest.param("isac", "gru", marks=slow)],
+    ("algorithm", "model", "n_step"),
+    [
+        ("isac", "mlp", 3),
+        pytest.param("isac", "mlp", 1, marks=slow),
+        pytest.param("masac", "gru", 1, marks=slow),
+        pytest.param("isac", "gru", 3, marks=slow),
+    ],
 )
-def test_a_time_limit_is_no_end(trained, algorithm, model):
+def test_a_time_limit_is_no_end(trained, algorithm, model, n_step):
     """Worth 1 / (1 − γ), with next to no entropy earned; taking the cut for an end would give at most 3.4."""
-    team = trained(
-        "probe/truncation", *NO_ENTROPY, "task.time_limit=5", algorithm=algorithm, model=model, iterations=120
-    )
+    fields = (*NO_ENTROPY, "task.time_limit=5", f"algorithm.n_step={n_step}")
+    team = trained("probe/truncation", *fields, algorithm=algorithm, model=model, iterations=120)
     assert team.metrics["agents/q_value"][-1] == pytest.approx(1 / (1 - GAMMA), rel=0.03)
 
 

@@ -61,6 +61,7 @@ def test_to_the_bit_in_the_middle(tmp_path, same_bits):
     same_bits(state, wanted)
 
 
+@pytest.mark.slow
 def test_without_the_buffer_it_is_filled_anew(tmp_path):
     whole = train(tmp_path / "whole", in_checkpoints=False)
     cut = without_newest_checkpoint(whole, tmp_path / "cut")

@@ -221,8 +221,15 @@ class Kill:
             os.kill(os.getpid(), self.number)
 
 
-@pytest.mark.parametrize("when", ["on_iteration", "on_evaluation"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("when", "number"),
+    [
+        ("on_iteration", signal.SIGTERM),
+        ("on_evaluation", signal.SIGINT),
+        pytest.param("on_iteration", signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param("on_evaluation", signal.SIGTERM, marks=pytest.mark.slow),
+    ],
+)
 def test_a_signal_saves_and_resume_goes_on(plain, tmp_path, same_bits, when, number):
     """Whenever it comes, also while an evaluation is awaited: what is said to be saved is there."""
     before = signal.getsignal(number)

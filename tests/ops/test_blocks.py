@@ -42,7 +42,7 @@ def test_the_mean_over_blocks_is_the_mean(monkeypatch):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), whole, parts)
 
 
-@pytest.mark.parametrize("normalisation", ["minibatch", "batch"])
+@pytest.mark.parametrize("normalisation", ["minibatch", pytest.param("batch", marks=pytest.mark.slow)])
 def test_ppo_learns_the_same_in_blocks(fresh, monkeypatch, normalisation):
     overrides = (f"algorithm.advantage_normalisation={normalisation}", "algorithm.epochs=2")
     options = {"iterations": 1, "num_envs": 8, "rollout_length": 16}

@@ -9,15 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.ops.targets import (
-    first_steps,
-    last_steps,
-    masked_argmax,
-    masked_max,
-    move_towards,
-    n_step_targets,
-    take_action,
-)
+from covey.ops.targets import first_and_last, masked_argmax, masked_max, move_towards, n_step_targets, take_action
 from covey.types import pytree
 
 GAMMA = 0.5
@@ -94,5 +86,6 @@ def test_what_n_steps_end_with():
     number = jnp.arange(9).reshape(3, 3)
     last = jnp.array([[False, False, True], [False, True, False], [False, True, False]])
     steps = Numbered(number=number, last=last)
-    assert last_steps(steps).number.tolist() == [[6, 4, 2]]
-    assert first_steps(steps).number.tolist() == [[0, 1, 2]]
+    first, ends = first_and_last(steps, remembers=False)
+    assert first.number.tolist() == [[0, 1, 2]] and ends.number.tolist() == [[6, 4, 2]]
+    assert all(each is steps for each in first_and_last(steps, remembers=True))

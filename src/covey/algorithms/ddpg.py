@@ -38,7 +38,7 @@ from covey.ops import random
 from covey.ops.exploration import anneal
 from covey.ops.losses import weighted_mean
 from covey.ops.schedules import Schedule, factor
-from covey.ops.targets import move_towards, n_step_targets
+from covey.ops.targets import first_and_last, move_towards, n_step_targets
 from covey.types import Algorithm, Array, Batch, Continuous, EnvSpec, Key, PyTree, TimeStep, Transition, pytree
 
 
@@ -164,17 +164,18 @@ def make_ddpg(config: DdpgConfig, spec: EnvSpec, group: str, context: Context) -
 
     def make_targets(state: DdpgState, steps: Transition, carry: PyTree, key: Key) -> Array:
         """Of the first L − n + 1 steps, `[.., N, A]`."""
+        first, ends = first_and_last(steps, remembers=actor.recurrent)
         _, outputs = apply_with_successors(
-            actor, state.target["actor"], steps.observation, steps.next_observation, carry, steps.reset
+            actor, state.target["actor"], first.observation, ends.next_observation, carry, first.reset
         )
         action = to_action(outputs)
         if config.target_noise:
             clip = config.target_noise_clip
             noise = jnp.clip(config.target_noise * random.normal(key, action.shape), -clip, clip)
             action = with_noise(action, noise)
-        inputs = critics.inputs(steps.observation, steps.state, steps.action)
-        next_inputs = critics.inputs(steps.next_observation, steps.next_state, action)
-        values = critics.evaluate_successors(state.target["critic"], inputs, next_inputs, steps.reset)
+        inputs = critics.inputs(first.observation, first.state, first.action)
+        next_inputs = critics.inputs(ends.next_observation, ends.next_state, action)
+        values = critics.evaluate_successors(state.target["critic"], inputs, next_inputs, first.reset)
         last = jnp.broadcast_to(steps.last[..., None], steps.reward.shape)
         return n_step_targets(
             steps.reward,
@@ -216,6 +217,7 @@ def make_ddpg(config: DdpgConfig, spec: EnvSpec, group: str, context: Context) -
         steps = batch.transitions[group]
         carry = jax.tree.map(lambda x: x[0], steps.extras["carry"]) if actor.recurrent else ()
         target = jax.lax.stop_gradient(make_targets(state, steps, carry, key)[burn_in:])
+        steps, _ = first_and_last(steps, remembers=actor.recurrent)
         alive = steps.alive[burn_in : burn_in + len(target)]
         weights = alive * (1.0 if batch.weight is None else batch.weight[:, None])
         updates = state.updates + 1

@@ -39,14 +39,7 @@ from covey.ops.exploration import anneal, epsilon_greedy
 from covey.ops.losses import weighted_mean
 from covey.ops.mixing import team_of
 from covey.ops.schedules import Schedule, factor
-from covey.ops.targets import (
-    first_steps,
-    last_steps,
-    masked_argmax,
-    move_towards,
-    n_step_targets,
-    take_action,
-)
+from covey.ops.targets import first_and_last, masked_argmax, move_towards, n_step_targets, take_action
 from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep, Transition, pytree
 
 
@@ -159,8 +152,7 @@ def make_qlearning(config: QLearningConfig, spec: EnvSpec, group: str, context: 
 
     def q_loss(params: PyTree, state: QState, steps: Transition, carries: PyTree, weight: Array) -> tuple[Array, dict]:
         """On sequences `[L, N, …]`, of which the first L − n + 1 steps have a target."""
-        # Without memory there is one target, and only the step it is for and the one it ends with are looked at.
-        first, ends = (steps, steps) if network.recurrent else (first_steps(steps), last_steps(steps))
+        first, ends = first_and_last(steps, remembers=network.recurrent)
         values, next_values = values_of(params, first, ends, carries["online"])
         _, target_values = values_of(state.target, first, ends, carries["target"])
         chosen = take_action(values, first.action)
@@ -175,7 +167,6 @@ def make_qlearning(config: QLearningConfig, spec: EnvSpec, group: str, context: 
             next_value = mixer.apply(state.target["mixer"], jnp.where(still, next_value, 0.0), _next_mixer_input(ends))
             reward, terminated, counts = team_of(steps.reward, steps.terminated, steps.alive)
             last = steps.last
-        next_value = jnp.broadcast_to(next_value, reward.shape)  # only what ends a target is read
         target = n_step_targets(reward, next_value, terminated, last, gamma=config.gamma, num_steps=config.n_step)
         error = chosen[: len(target)] - jax.lax.stop_gradient(target)
         counts = counts[: len(target)]

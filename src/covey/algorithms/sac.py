@@ -37,7 +37,7 @@ from covey.networks.network import apply_with_successors, make_network
 from covey.ops.distributions import make_distribution, masked_logits
 from covey.ops.losses import weighted_mean
 from covey.ops.schedules import Schedule, factor
-from covey.ops.targets import move_towards, n_step_targets, take_action
+from covey.ops.targets import first_and_last, move_towards, n_step_targets, take_action
 from covey.types import (
     Algorithm,
     Array,
@@ -175,16 +175,17 @@ def make_sac(config: SacConfig, spec: EnvSpec, group: str, context: Context) -> 
 
     def make_targets(state: SacState, steps: Transition, carry: PyTree, key: Key) -> Array:
         """Of the first L − n + 1 steps, `[.., N, A]`."""
+        first, ends = first_and_last(steps, remembers=actor.recurrent)
         _, parameters = apply_with_successors(
-            actor, state.params["actor"], steps.observation, steps.next_observation, carry, steps.reset
+            actor, state.params["actor"], first.observation, ends.next_observation, carry, first.reset
         )
-        action, log_prob = draw(parameters, steps.next_action_mask, key)
-        taken = None if discrete else steps.action
-        inputs = critics.inputs(steps.observation, steps.state, taken)
-        next_inputs = critics.inputs(steps.next_observation, steps.next_state, action)
-        values = critics.evaluate_successors(state.target, inputs, next_inputs, steps.reset)
+        action, log_prob = draw(parameters, ends.next_action_mask, key)
+        taken = None if discrete else first.action
+        inputs = critics.inputs(first.observation, first.state, taken)
+        next_inputs = critics.inputs(ends.next_observation, ends.next_state, action)
+        values = critics.evaluate_successors(state.target, inputs, next_inputs, first.reset)
         alpha = jnp.exp(state.params["log_alpha"])
-        next_value = soft_value(values, parameters, steps.next_action_mask, log_prob, alpha)
+        next_value = soft_value(values, parameters, ends.next_action_mask, log_prob, alpha)
         last = jnp.broadcast_to(steps.last[..., None], steps.reward.shape)
         return n_step_targets(
             steps.reward, next_value, steps.terminated, last, gamma=config.gamma, num_steps=config.n_step
@@ -224,6 +225,7 @@ def make_sac(config: SacConfig, spec: EnvSpec, group: str, context: Context) -> 
         key_target, key_actor = jax.random.split(key)
         carry = jax.tree.map(lambda x: x[0], steps.extras["carry"]) if actor.recurrent else ()
         target = jax.lax.stop_gradient(make_targets(state, steps, carry, key_target)[burn_in:])
+        steps, _ = first_and_last(steps, remembers=actor.recurrent)
         alive = steps.alive[burn_in : burn_in + len(target)]
         weights = alive * (1.0 if batch.weight is None else batch.weight[:, None])
         updates = state.updates + 1

@@ -15,7 +15,9 @@ def n_step_targets(
 
     G_t = r_t + γ G_{t+1}, where the sum ends after n steps, or with the episode: then the value of the true successor
     `next_value` takes its place, and nothing where the return terminated. Nothing is read across an episode's border.
+    `next_value [1, …]` is that of what ends the only target (`first_and_last`).
     """
+    next_value = jnp.broadcast_to(next_value, reward.shape)
     one_step = reward + gamma * jnp.where(terminated, 0.0, next_value)
     target = one_step
     for _ in range(num_steps - 1):
@@ -25,16 +27,18 @@ def n_step_targets(
     return target
 
 
-def first_steps(steps: PyTree) -> PyTree:
-    """The first of every sequence, `[1, N, …]` of `[L, N, …]`."""
-    return jax.tree.map(lambda x: x[:1], steps)
+def first_and_last(steps: Transition, *, remembers: bool) -> tuple[Transition, Transition]:
+    """Of sequences `[L, N, …]`, the steps that have a target and those whose successors the targets end with.
 
-
-def last_steps(steps: Transition) -> Transition:
-    """The one that ends its episode, or the last of the sequence: `[1, N, …]` of `[L, N, …]`."""
+    Without memory a sequence has one target, and only two of its steps need be looked at, `[1, N, …]`: the first, and
+    the one that ends its episode or else the sequence. With memory all are looked at.
+    """
     length, num_sequences = steps.last.shape
-    index = jnp.where(steps.last.any(0), jnp.argmax(steps.last, axis=0), length - 1)
-    return jax.tree.map(lambda x: x[index, jnp.arange(num_sequences)][None], steps)
+    if remembers or length == 1:
+        return steps, steps
+    end = jnp.where(steps.last.any(0), jnp.argmax(steps.last, axis=0), length - 1)
+    first = jax.tree.map(lambda x: x[:1], steps)
+    return first, jax.tree.map(lambda x: x[end, jnp.arange(num_sequences)][None], steps)
 
 
 def masked_max(values: Array, mask: Array | None) -> Array:
