@@ -131,14 +131,12 @@ def test_run_of_every_task(name: str) -> None:
     check_run(make_or_skip(name, time_limit=LIMIT), reaches_limit(name))
 
 
-def reaches_limit(name: str) -> bool | None:
-    """Whether an episode of random play reaches LIMIT; most probes end before it by design, and None is for chance."""
-    if name.startswith("switch_riddle/"):  # ends when anybody tells
-        return None
+def reaches_limit(name: str) -> bool:
+    """Whether an episode of random play reaches LIMIT; most probes end before it by design."""
     return not name.startswith("probe/") or name == "probe/truncation"
 
 
-def check_run(env: Env, reaches_limit: bool | None) -> None:
+def check_run(env: Env, reaches_limit: bool) -> None:
     run = jax.jit(functools.partial(play, BatchedEnv(env=env, num_envs=NUM_ENVS)))
     trajectory = run(jax.random.key(1))
     check_same(trajectory, run(jax.random.key(1)), "the same key must give the same trajectory")
@@ -237,11 +235,11 @@ def check_auto_reset(steps: dict[str, PyTree]) -> None:
         check_close(batched.state[going], bare.state[going], "state")
 
 
-def check_endings(steps: dict[str, PyTree], reaches_limit: bool | None) -> None:
+def check_endings(steps: dict[str, PyTree], reaches_limit: bool) -> None:
     """The limit truncates and terminates nobody by itself; any other ending terminates all who were alive."""
     step, length = steps["batched"], np.asarray(steps["episodes"].length)
     last, truncated = np.asarray(step.last), np.asarray(step.truncated)
-    assert reaches_limit is None or truncated.any() == reaches_limit, "episodes do not end as this task's should"
+    assert truncated.any() == reaches_limit, "episodes do not end as this task's should"
     assert (length <= LIMIT).all() and (length[truncated] == LIMIT).all() and last[truncated].all()
     alive = np.concatenate([group.alive for group in steps["acted_on"].groups.values()], axis=-1)
     terminated = np.concatenate([group.terminated for group in step.groups.values()], axis=-1)
