@@ -142,7 +142,7 @@ EXPERIMENTS |= {
         threshold=0.95,
         metric="win_rate",
         meaning="share of battles won",
-        tuning="three trials of 500,000 frames",
+        tuning="five trials of 200,000 to 1.4M frames",
     )
     for algorithm in ("qmix", "vdn")
 }
@@ -152,7 +152,7 @@ EXPERIMENTS["mpe-spread-masac"] = Experiment(
     "experiment.frames=3_000_000 experiment.evaluation_episodes=256 experiment.checkpoint_interval=1_000_000",
     threshold=-6.0,
     meaning="sum of the agent's rewards, mean over agents; at random -25, by a tuned hand controller -5.9",
-    tuning="nine trials of 400,000 to 1M frames",
+    tuning="eleven trials of up to 1.2M frames",
 )
 EXPERIMENTS["tag-ensemble"] = Experiment(
     arguments="task=vmas/simple_tag algorithm=mappo algorithm.groups.adversary=ippo model.groups.agent.layers=[64,64] "

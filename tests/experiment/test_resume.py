@@ -138,9 +138,9 @@ def kill_and_resume(path: Path, moments: list[tuple[int, float]]) -> int:
 def test_killed_at_random_moments(wanted, tmp_path, same_bits):
     seed = random.randrange(10**6)
     rng = random.Random(seed)
-    moments = [(int(rng.uniform(low, low + 0.25) * LINES), rng.uniform(0, 0.1)) for low in (0.02, 0.5)]
+    moments = [(int(rng.uniform(low, low + 0.25) * LINES), rng.uniform(0, 0.1)) for low in (0.02, 0.3, 0.6)]
     print(f"seed {seed}: {moments}")
-    assert kill_and_resume(tmp_path / "run", moments) >= 1
+    assert kill_and_resume(tmp_path / "run", moments) >= 2
     assert_equal_runs(tmp_path / "run", wanted, same_bits)
 
 
