@@ -26,7 +26,8 @@ class MonotonicMixing(nnx.Module):
     """QMIX's mixer (Rashid et al., 2018): Q_tot = |W2(s)|ᵀ elu(|W1(s)|ᵀ q + b1(s)) + b2(s), so ∂Q_tot/∂q ≥ 0.
 
     `bias_gain` scales what b1 and b2 are at first. With the usual 1, each state has a random value of about 1, whatever
-    the agents' are; as values are learned from later values, learning is long busy with forgetting those. With less, the team's value starts as a weighted sum of the agents'.
+    the agents' are; as values are learned from later values, learning is long busy with forgetting those. With less,
+    the team's value starts as a weighted sum of the agents'.
     """
 
     def __init__(
