@@ -30,7 +30,7 @@ from covey.types import (
     TimeStep,
 )
 
-NUM_ENVS = 4
+NUM_ENVS = 16  # enough that random play of any task comes to all kinds of endings, and its resets differ
 LIMIT = 5  # steps: short enough that an episode of random play reaches it
 NUM_STEPS = 2 * LIMIT + 2
 
