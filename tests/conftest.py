@@ -31,6 +31,7 @@ import numpy as np
 import pytest
 
 jax.config.update("jax_num_cpu_devices", 2)
+jax.devices()  # starts JAX now: a command that a test runs in this process must not choose for those after it
 gc.freeze()  # what is imported stays: collections need not look at it again and again
 gc.set_threshold(50_000, 20, 50)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
