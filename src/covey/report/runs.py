@@ -35,6 +35,7 @@ METRIC_NAMES: Mapping[str, str] = {
 }
 BENCHMARL_RETURN = "return"
 MAVA_RATE = "steps_per_second"  # only Mava writes it; its win rates are in percent
+OG_MARL_RETURN = "mean_episode_return"  # Mava's too
 WIN_RATE = "win_rate"
 
 
@@ -55,6 +56,7 @@ class Run:
     absolute: dict[str, np.ndarray]  # metric → episodes' values of the best parameters; empty if there is none
     folder: Path | None  # covey's run directory
     source: Path  # the file that this was read from
+    system: str = ""  # "covey", "BenchMARL", "Mava", "OG-MARL"; "" where the file does not show it
     config: Mapping[str, Any] = field(default_factory=dict)  # config.yaml of `folder`
     environment: Mapping[str, Any] = field(default_factory=dict)  # environment.json of `folder`
 
@@ -166,7 +168,8 @@ def read_file(path: Path, problems: list[Problem]) -> list[Run]:
     for names, steps in entries:
         run = _make_run(names, steps, path, problems)
         if run is not None:
-            runs.append(dataclasses.replace(run, folder=folder, config=config, environment=environment))
+            system = "covey" if folder else run.system
+            runs.append(dataclasses.replace(run, folder=folder, config=config, environment=environment, system=system))
     return runs
 
 
@@ -218,7 +221,14 @@ def _make_run(names: tuple[str, ...], steps: dict[str, Any], source: Path, probl
         absolute=_canonical(absolute),
         folder=None,
         source=source,
+        system=_system(metrics),
     )
+
+
+def _system(metrics: Iterable[str]) -> str:
+    """Who wrote a file, by metrics that nobody else writes."""
+    signs = {BENCHMARL_RETURN: "BenchMARL", MAVA_RATE: "Mava", OG_MARL_RETURN: "OG-MARL"}
+    return next((system for metric, system in signs.items() if metric in metrics), "")
 
 
 Note = Callable[[str, str], None]
@@ -253,7 +263,7 @@ def _values(value: Any, metric: str, note: Note) -> np.ndarray:
     """One value per episode, from a list or a single number; NaN where it is null or not finite."""
     try:
         values = np.asarray(value, np.float64).reshape(-1)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         note(f"{metric} holds something that is no number", "these values are left out")
         return np.empty(0)
     return np.where(np.isfinite(values), values, np.nan)
@@ -262,9 +272,13 @@ def _values(value: Any, metric: str, note: Note) -> np.ndarray:
 def _number(value: Any) -> float | None:
     if isinstance(value, list) and len(value) == 1:
         [value] = value
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # an integer of hundreds of digits
+        return None
+    return number if np.isfinite(number) else None
 
 
 def _canonical(by_metric: dict[str, Any]) -> dict[str, Any]:
@@ -302,13 +316,17 @@ def _one_line(error: BaseException) -> str:
 
 
 def unify_case(runs: Sequence[Run]) -> list[Run]:
-    """Tasks and algorithms that differ only in case, which MARL-eval's loader drops, get the first one's spelling."""
+    """Tasks and algorithms that differ only in case, which MARL-eval's loader drops, get one spelling: covey's if it
+    is there, else the first."""
     spelling: dict[str, str] = {}
+    for run in sorted(runs, key=lambda run: run.system != "covey"):
+        for name in (run.task, run.algorithm):
+            spelling.setdefault(name.lower(), name)
     return [
         dataclasses.replace(
             run,
-            task=spelling.setdefault(run.task.lower(), run.task),
-            algorithm=spelling.setdefault(run.algorithm.lower(), run.algorithm),
+            task=spelling[run.task.lower()],
+            algorithm=spelling[run.algorithm.lower()],
         )
         for run in runs
     ]
@@ -317,20 +335,32 @@ def unify_case(runs: Sequence[Run]) -> list[Run]:
 # Fields of a task that change how agents act in it or learn it, and not what is to be done nor what it is worth: runs
 # that differ in them are compared, discrete actions with continuous ones for example.
 HOW_TO_PLAY = ("task.continuous_actions", "task.shaping")
+# Fields of an experiment that change nothing in what is learned, but only where, and how it is looked at.
+NOT_LEARNING = re.compile(
+    r"experiment\.(platform|devices|loggers|logger_options|checkpoint_.*|evaluation_.*|absolute_metric|best_by|"
+    r"buffer\.place|buffer\.in_checkpoints)(\.|$)"
+)
+SYSTEM = "system"  # stands among a run's fields, for telling apart
 
 
 def tell_apart(runs: Sequence[Run]) -> list[Run]:
-    """Gives other names to what has one name and differs: tasks by their fields, algorithms by theirs and the models.
+    """Gives other names to what has one name and differs: tasks by their fields, algorithms by all else that counts.
 
     What a run was compared on must not depend on its folder's name; so two models under one algorithm become
-    `ippo (model=gru)` and `ippo (model=mlp)`, on every task. Files without a config.yaml keep their names.
+    `ippo (model=gru)` and `ippo (model=mlp)`, on every task, and two budgets `ippo (frames=20000)` and so on. The same
+    algorithm of two systems becomes `mappo (covey)` and `mappo (BenchMARL)`. Of files without a config.yaml nothing
+    else is known.
     """
 
     def of_task(field_name: str) -> bool:
         return field_name.startswith("task.") and field_name not in HOW_TO_PLAY
 
     def of_algorithm(field_name: str) -> bool:
-        return field_name.startswith(("algorithm.", "model.", "critic_model.")) or field_name in HOW_TO_PLAY
+        if field_name in (SYSTEM, "init_from", *HOW_TO_PLAY):
+            return True
+        return field_name.startswith(("algorithm.", "model.", "critic_model.")) or (
+            field_name.startswith("experiment.") and not NOT_LEARNING.match(field_name)
+        )
 
     tasks = _suffixes(runs, "task", of_task, lambda run: run.task)
     runs = [dataclasses.replace(run, task=run.task + suffix) for run, suffix in zip(runs, tasks, strict=True)]
@@ -344,25 +374,37 @@ def _suffixes(
     runs: Sequence[Run], attribute: str, counts: Callable[[str], bool], cell: Callable[[Run], Any]
 ) -> Iterator[str]:
     """Per run, ` (field=value, …)` with the fewest fields that tell apart what differs within a cell; "" mostly."""
-    fields = [{name: value for name, value in _flatten(run.config).items() if counts(name)} for run in runs]
+    fields = [{name: value for name, value in _fields(run).items() if counts(name)} for run in runs]
     chosen: dict[str, list[str]] = {}
     for name in {getattr(run, attribute) for run in runs}:
         cells = defaultdict(list)
         for run, values in zip(runs, fields, strict=True):
-            if run.config and getattr(run, attribute) == name:
+            if values and getattr(run, attribute) == name:
                 cells[cell(run)].append(values)
         chosen[name] = _distinguishing(list(cells.values()))
     for run, values in zip(runs, fields, strict=True):
-        parts = [f"{_short(name)}={values.get(name)}" for name in chosen[getattr(run, attribute)] if run.config]
+        parts = [
+            values[name] if name == SYSTEM else f"{_short(name)}={values.get(name)}"
+            for name in chosen[getattr(run, attribute)]
+            if name in values or run.config
+        ]
         yield f" ({', '.join(parts)})" if parts else ""
 
 
+def _fields(run: Run) -> dict[str, str]:
+    return ({SYSTEM: run.system} if run.system else {}) | _flatten(run.config)
+
+
 def _distinguishing(cells: Sequence[Sequence[dict[str, str]]]) -> list[str]:
-    """Fields that split each cell as far as all fields together do; names before other fields."""
+    """Fields that split each cell as far as all fields together do; the system and names before other fields."""
     candidates = {name for cell in cells for values in cell for name in values if len({v.get(name) for v in cell}) > 1}
     chosen: list[str] = []
     parts = len(cells)
-    for name in sorted(candidates, key=lambda name: (not name.endswith(".name"), name.startswith("critic"), name)):
+
+    def order(name: str) -> tuple[bool, bool, bool, bool, str]:
+        return name != SYSTEM, not name.endswith(".name"), name.startswith("critic"), name.startswith("exp"), name
+
+    for name in sorted(candidates, key=order):
         split = sum(len({tuple(v.get(n) for n in [*chosen, name]) for v in cell}) for cell in cells)
         if split > parts:
             chosen.append(name)
@@ -377,8 +419,8 @@ def _flatten(values: Any, prefix: str = "") -> dict[str, str]:
 
 
 def _short(field_name: str) -> str:
-    """`model=` for model.name, `lr=` for algorithm.lr, `model.layers=` as it is."""
-    return re.sub(r"^(task|algorithm)\.", "", field_name).removesuffix(".name")
+    """`model=` for model.name, `lr=` for algorithm.lr, `frames=` for experiment.frames, `model.layers=` as it is."""
+    return re.sub(r"^(task|algorithm|experiment)\.", "", field_name).removesuffix(".name")
 
 
 def drop_duplicates(runs: Iterable[Run], problems: list[Problem]) -> list[Run]:
