@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -112,8 +114,49 @@ def test_priorities_decide_how_often():
     assert counts[2] / counts.sum() == pytest.approx(8 / 12, abs=0.03)
 
 
+def test_priorities_stay_exact():
+    """Every node of the tree is the sum of its children, however many changes there were and however unlike they are.
+
+    Otherwise draws end, after some thousand updates, where there is nothing.
+    """
+    config = BufferConfig(size=ENVS * LENGTH, batch_size=32, prioritised=True)
+    replay, state, _ = filled(config, [LENGTH], sequence_length=2)
+
+    def rate(state, key):
+        key_sample, key_priority = jax.random.split(key)
+        sample = replay.sample(state, key_sample)
+        unlike = 10 ** jax.random.uniform(key_priority, (32,), minval=-6.0, maxval=4.0)
+        return replay.set_priorities(state, sample, unlike), sample.batch.weight.min()
+
+    state, least = jax.jit(lambda state, keys: jax.lax.scan(rate, state, keys))(
+        state, jax.random.split(jax.random.key(0), 500)
+    )
+    tree = state["buffer"].sum_tree_state
+    nodes = np.asarray(tree.nodes)
+    inner = len(nodes) // 2
+    np.testing.assert_array_equal(nodes[:inner], nodes[1::2] + nodes[2::2])
+    assert least.min() > 0
+
+    state = replay.add(state, steps(LENGTH, 1))  # what is new is as likely as the likeliest ever, to the bit
+    nodes = np.asarray(state["buffer"].sum_tree_state.nodes)
+    np.testing.assert_array_equal(nodes[:inner], nodes[1::2] + nodes[2::2])
+    assert (nodes[inner:] == np.asarray(tree.max_recorded_priority)).sum() >= ENVS
+    assert float(tree.max_recorded_priority) % 1 != 0
+
+
+def test_what_cannot_be_drawn_keeps_its_priority():
+    config = BufferConfig(size=ENVS * LENGTH, batch_size=4, prioritised=True)
+    replay, state, _ = filled(config, [LENGTH], sequence_length=1)
+    sample = replay.sample(state, jax.random.key(0))
+    nowhere = dataclasses.replace(sample, batch=dataclasses.replace(sample.batch, weight=jnp.zeros(4)))
+    after = replay.set_priorities(state, nowhere, jnp.full(4, 100.0))
+    np.testing.assert_array_equal(after["buffer"].sum_tree_state.nodes, state["buffer"].sum_tree_state.nodes)
+
+
 def test_importance_by_hand():
     np.testing.assert_allclose(importance(jnp.array([0.1, 0.4]), 0.5), [1.0, 0.5])
+    np.testing.assert_allclose(importance(jnp.array([0.1, 0.0, 0.4]), 0.5), [1.0, 0.0, 0.5])
+    np.testing.assert_allclose(importance(jnp.array([0.0, 0.0]), 0.5), [0.0, 0.0])
 
 
 def test_memory_counts_what_is_stored_once():

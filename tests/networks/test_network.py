@@ -15,7 +15,7 @@ from covey import registry
 from covey.errors import UsageError
 from covey.networks.layers import Initialiser, Norm
 from covey.networks.models import CnnConfig, MlpConfig, RecurrentConfig
-from covey.networks.network import Model, make_network
+from covey.networks.network import Model, apply_after, make_network
 
 STEPS, ENVS, AGENTS, OUTPUTS = 3, 2, 4, 5
 CONFIGS = {
@@ -140,6 +140,19 @@ def test_reset_in_the_middle_equals_two_unrolls(name, centralised, share_paramet
         outputs, carry = compiled(network)(params, inputs[t : t + 1], carry, reset[t : t + 1])
         one_by_one.append(outputs)
     np.testing.assert_allclose(whole, jnp.concatenate(one_by_one), atol=1e-5)
+
+
+def test_the_burn_in_fills_the_memory_and_is_not_learned_from():
+    network, params, inputs = make("gru")
+    never, carry = jnp.zeros((STEPS, ENVS), bool), network.initial_carry(ENVS)
+
+    def after_one(inputs):
+        return apply_after(network, params, inputs, carry, never, 1)
+
+    whole, _ = run(network, params, inputs)
+    np.testing.assert_allclose(jax.jit(after_one)(inputs), whole[1:], atol=1e-6)
+    slope = jax.jit(jax.grad(lambda inputs: after_one(inputs).sum()))(inputs)
+    assert (slope[0] == 0).all() and (slope[1:] != 0).any(axis=(1, 2, 3)).all()
 
 
 def test_feed_forward_networks_have_no_carry():

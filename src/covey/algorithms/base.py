@@ -97,6 +97,15 @@ def require_discrete(spec: EnvSpec, group: str) -> Discrete:
     return action
 
 
+def add_users_loss(grads: PyTree, context: Context, group: str, params: PyTree, batch: Any) -> tuple[PyTree, PyTree]:
+    """Gradients, already means over all devices, with those of the user's own loss, if there is one; its metrics."""
+    if context.hooks.loss is None:
+        return grads, {}
+    own, metrics = jax.grad(lambda params: context.hooks.loss(group, params, batch), has_aux=True)(params)  # type: ignore[misc]
+    own, metrics = mean_over_devices((own, metrics), context.device_axis)
+    return jax.tree.map(jnp.add, grads, own), metrics
+
+
 MakeAlgorithm = Callable[[Any, EnvSpec, str, Context], Algorithm]
 
 
@@ -142,7 +151,10 @@ def make_team(parts: Mapping[str, Algorithm], hooks: Hooks = Hooks()) -> Algorit
         states, priorities = {}, {}
         metrics: dict[str, Array] = {}
         for (group, part), k in zip(parts.items(), jax.random.split(key, len(parts)), strict=True):
-            transitions, hook_metrics = _hooked(hooks, group, batch.transitions[group])
+            transitions = batch.transitions[group]
+            if batch.final is None:  # sequences out of a buffer, as long as the group that needs the longest
+                transitions = jax.tree.map(lambda x, length=part.sequence_length: x[:length], transitions)
+            transitions, hook_metrics = _hooked(hooks, group, transitions)
             own = dataclasses.replace(
                 batch,
                 transitions={group: transitions},

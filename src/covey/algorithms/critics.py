@@ -10,7 +10,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from covey.networks.network import Model, apply_with_successors, make_network
+from covey.networks.network import Model, Network, apply_after, apply_with_successors, make_network
 from covey.types import Array, EnvSpec, Key, PyTree
 
 
@@ -23,7 +23,7 @@ class CriticSees(enum.Enum):
 
 class CriticOutputs(enum.Enum):
     per_agent = "a centralised critic has one output for each agent"
-    one = "a centralised critic has one output, which all agents share"
+    one = "a centralised critic of continuous actions has one output, which all agents share"
 
 
 def resolve(sees: CriticSees, spec: EnvSpec) -> CriticSees:
@@ -54,15 +54,22 @@ class Critics:
     Each has parameters of its own in a dict, one after another: products of stacked matrices are slower on a CPU.
 
     init(key) -> params
-    evaluate(params, inputs, reset) -> values [K, T, B, A, n]
+    evaluate(params, inputs, reset, burn_in) -> values [K, T − burn_in, B, A, n]; before, memory is only filled
     evaluate_successors(params, inputs, next_inputs, reset) -> values of the successors [K, T, B, A, n]
     inputs(observation, state, action or None) -> what the critics are shown
     """
 
     init: Callable[[Key], PyTree]
-    evaluate: Callable[[PyTree, Array, Array], Array]
+    evaluate: Callable[[PyTree, Array, Array, int], Array]
     evaluate_successors: Callable[[PyTree, Array, Array, Array], Array]
     inputs: Callable[[Array, Array | None, Array | None], Array]
+    recurrent: bool
+
+
+def require_memory_of_both(actor: Network, critics: Critics) -> None:
+    """Sequences out of replay are as long as the actor's memory wants them: a critic's alone would never fill."""
+    if critics.recurrent and not actor.recurrent:
+        raise ValueError("a critic_model with memory needs a model with memory where learning is from replay")
 
 
 def make_critics(
@@ -87,7 +94,7 @@ def make_critics(
     size = math.prod(seen_shape(sees, spec, group)) + action_size * (num_agents if centralised else 1)
     shape = seen_shape(sees, spec, group) if action_size == 0 else (size,)
     stacked = centralised and share_parameters  # one network gives all agents' values
-    different = outputs is CriticOutputs.per_agent
+    different = outputs is CriticOutputs.per_agent or action_size == 0  # what is one agent's best action is not all's
     network = make_network(
         model,
         name=f"{group}/critic",
@@ -108,9 +115,10 @@ def make_critics(
     def init(key: Key) -> PyTree:
         return {f"critic_{k}": network.init(each) for k, each in enumerate(jax.random.split(key, num_critics))}
 
-    def evaluate(params: PyTree, inputs: Array, reset: Array) -> Array:
+    def evaluate(params: PyTree, inputs: Array, reset: Array, burn_in: int) -> Array:
         carry = network.initial_carry(reset.shape[1])
-        return jnp.stack([by_agent(network.apply(own, inputs, carry, reset)[0]) for own in params.values()])
+        values = [apply_after(network, own, inputs, carry, reset, burn_in) for own in params.values()]
+        return jnp.stack([by_agent(value) for value in values])
 
     def evaluate_successors(params: PyTree, inputs: Array, next_inputs: Array, reset: Array) -> Array:
         carry = network.initial_carry(reset.shape[1])
@@ -132,4 +140,10 @@ def make_critics(
             return state
         return jnp.concatenate([state.reshape(*leading[:2], -1), action.reshape(*leading[:2], -1)], -1)
 
-    return Critics(init=init, evaluate=evaluate, evaluate_successors=evaluate_successors, inputs=inputs)
+    return Critics(
+        init=init,
+        evaluate=evaluate,
+        evaluate_successors=evaluate_successors,
+        inputs=inputs,
+        recurrent=network.recurrent,
+    )

@@ -30,10 +30,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from covey.algorithms.base import Context, descend, make_optimiser, mean_over_living, now_and_then
-from covey.algorithms.critics import CriticOutputs, CriticSees, make_critics
+from covey.algorithms.base import (
+    Context,
+    add_users_loss,
+    descend,
+    make_optimiser,
+    mean_over_living,
+    now_and_then,
+)
+from covey.algorithms.critics import CriticOutputs, CriticSees, make_critics, require_memory_of_both
 from covey.checks import above_zero, at_least, between_0_and_1
-from covey.networks.network import apply_with_successors, make_network
+from covey.networks.network import apply_after, apply_with_successors, make_network
 from covey.ops import random
 from covey.ops.exploration import anneal
 from covey.ops.losses import weighted_mean
@@ -65,6 +72,7 @@ class DdpgConfig:
     gamma: float = 0.99
     n_step: int = 1
     tau: float = 0.005  # how far target networks move in each update
+    target_actor: bool = True  # targets' actions are by a target network too, or by the policy as it is
     policy_delay: int = 1  # updates of the critics for each of the actor
     noise_start: float = 0.5  # the deviation of exploration, of half the actions' range
     noise_end: float = 0.1
@@ -132,6 +140,7 @@ def make_ddpg(config: DdpgConfig, spec: EnvSpec, group: str, context: Context) -
         share_parameters=config.share_critic_parameters,
     )
     centralised = config.critic_sees is not CriticSees.own
+    require_memory_of_both(actor, critics)
     optimiser = make_optimiser(config)
     burn_in = config.burn_in if actor.recurrent else 0
 
@@ -165,9 +174,8 @@ def make_ddpg(config: DdpgConfig, spec: EnvSpec, group: str, context: Context) -
     def make_targets(state: DdpgState, steps: Transition, carry: PyTree, key: Key) -> Array:
         """Of the first L − n + 1 steps, `[.., N, A]`."""
         first, ends = first_and_last(steps, remembers=actor.recurrent)
-        _, outputs = apply_with_successors(
-            actor, state.target["actor"], first.observation, ends.next_observation, carry, first.reset
-        )
+        policy = state.target["actor"] if config.target_actor else state.params["actor"]
+        _, outputs = apply_with_successors(actor, policy, first.observation, ends.next_observation, carry, first.reset)
         action = to_action(outputs)
         if config.target_noise:
             clip = config.target_noise_clip
@@ -188,30 +196,30 @@ def make_ddpg(config: DdpgConfig, spec: EnvSpec, group: str, context: Context) -
 
     def critic_loss(params: PyTree, steps: Transition, target: Array, weights: Array) -> tuple[Array, Array]:
         """The loss, and how wrong each sequence's values were."""
-        values = critics.evaluate(params, critics.inputs(steps.observation, steps.state, steps.action), steps.reset)
-        error = values[:, burn_in : burn_in + len(target), ..., 0] - target
+        inputs = critics.inputs(steps.observation, steps.state, steps.action)
+        error = critics.evaluate(params, inputs, steps.reset, burn_in)[:, : len(target), ..., 0] - target
         wrong = jnp.where(weights > 0, jnp.abs(error).mean(axis=0), 0.0).mean(axis=(0, 2))
         return sum(weighted_mean(jnp.square(e), weights) for e in error), wrong  # type: ignore[return-value]
 
     def value_of(state: DdpgState, steps: Transition, action: Array) -> Array:
-        """By the first critic, `[L, N, A]`."""
+        """By the first critic, after `burn_in` steps, `[.., N, A]`; of these on, `action` says what was done."""
         first = dict([next(iter(state.params["critic"].items()))])
-        inputs = critics.inputs(steps.observation, steps.state, action)
-        return critics.evaluate(first, inputs, steps.reset)[0, ..., 0]
+        shown = jnp.concatenate([steps.action[:burn_in], action])
+        inputs = critics.inputs(steps.observation, steps.state, shown)
+        return critics.evaluate(first, inputs, steps.reset, burn_in)[0, ..., 0]
 
     def actor_loss(params: PyTree, state: DdpgState, steps: Transition, carry: PyTree, weights: Array) -> Array:
-        outputs, _ = actor.apply(params, steps.observation, carry, steps.reset)
-        action = to_action(outputs)
+        action = to_action(apply_after(actor, params, steps.observation, carry, steps.reset, burn_in))
         if centralised and config.actor_gradient is ActorGradient.own:
 
             def own_value(agent: Array) -> Array:
                 mine = (jnp.arange(num_agents) == agent)[:, None]
-                return value_of(state, steps, jnp.where(mine, action, steps.action))[..., agent]
+                return value_of(state, steps, jnp.where(mine, action, steps.action[burn_in:]))[..., agent]
 
             value = jnp.moveaxis(jax.vmap(own_value)(jnp.arange(num_agents)), 0, -1)
         else:
             value = value_of(state, steps, action)
-        return -weighted_mean(value[burn_in : burn_in + len(weights)], weights)
+        return -weighted_mean(value[: len(weights)], weights)
 
     def update(state: DdpgState, batch: Batch, key: Key, progress: Array) -> tuple[DdpgState, dict[str, Array], Array]:
         steps = batch.transitions[group]
@@ -243,17 +251,20 @@ def make_ddpg(config: DdpgConfig, spec: EnvSpec, group: str, context: Context) -
             alive,
             axis,
         )
+        grads, users_metrics = add_users_loss(
+            {name: means[name] for name in state.params}, context, group, state.params, batch.transitions[group]
+        )
         lr = state.coefficients["lr"] * factor(config.lr_schedule, progress)
-        state = descend(optimiser, state, "critic", means["critic"], lr)
+        state = descend(optimiser, state, "critic", grads["critic"], lr)
 
         def improve(state: DdpgState) -> DdpgState:
-            state = descend(optimiser, state, "actor", means["actor"], lr)
+            state = descend(optimiser, state, "actor", grads["actor"], lr)
             return dataclasses.replace(state, target=move_towards(state.target, state.params, config.tau))
 
         state = improve(state) if delay == 1 else jax.lax.cond(updates % delay == 0, improve, lambda same: same, state)
         noise = anneal(config.noise_start, config.noise_end, config.noise_fraction, progress)
         state = dataclasses.replace(state, noise=noise, updates=updates)
-        return state, means["metrics"] | {"noise": noise, "lr": lr}, wrong
+        return state, means["metrics"] | {"noise": noise, "lr": lr} | users_metrics, wrong
 
     return Algorithm(
         init=init,

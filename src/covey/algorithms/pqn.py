@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from covey.algorithms.base import Context, make_optimiser, require_discrete
+from covey.algorithms.base import Context, add_users_loss, make_optimiser, require_discrete
 from covey.checks import above_zero, at_least, between_0_and_1
 from covey.networks.network import apply_with_successors, make_network
 from covey.ops.blocks import mean_over_blocks
@@ -144,10 +144,11 @@ def make_pqn(config: PqnConfig, spec: EnvSpec, group: str, context: Context) -> 
         _, next_values = apply_with_successors(
             network, state.params, steps.observation, steps.next_observation, carry, steps.reset
         )
-        next_value = masked_max(next_values, steps.next_action_mask)
+        still = steps.alive & ~steps.terminated  # who is out may have no legal action, and so no value
+        next_value = jnp.where(still, masked_max(next_values, steps.next_action_mask), 0.0)
         if team:
             reward, terminated, counts = team_of(steps.reward, steps.terminated, steps.alive)
-            next_value = jnp.sum(jnp.where(steps.alive & ~steps.terminated, next_value, 0.0), -1)
+            next_value = jnp.sum(next_value, -1)
             last = steps.last
         else:
             reward, terminated, counts = steps.reward, steps.terminated, steps.alive
@@ -188,6 +189,9 @@ def make_pqn(config: PqnConfig, spec: EnvSpec, group: str, context: Context) -> 
 
             grads, metrics = mean_over_blocks(gradient, indices, group_spec.num_agents)
             grads = mean_over_devices(grads, axis)
+            if context.hooks.loss:
+                grads, own = add_users_loss(grads, context, group, state.params, take(samples, indices))
+                metrics |= own
             changes, optimiser_state = optimiser.update(grads, state.optimiser)
             params = jax.tree.map(lambda p, change: p - lr * change, state.params, changes)
             metrics["grad_norm"] = optax.tree.norm(grads)

@@ -31,7 +31,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from covey.algorithms.base import Context, make_optimiser, mean_over_living, require_discrete
+from covey.algorithms.base import Context, add_users_loss, make_optimiser, mean_over_living, require_discrete
 from covey.checks import above_zero, at_least, between_0_and_1
 from covey.networks.mixing import Mixer, make_monotonic_mixer, make_sum_mixer
 from covey.networks.network import apply_with_successors, make_network
@@ -184,6 +184,7 @@ def make_qlearning(config: QLearningConfig, spec: EnvSpec, group: str, context: 
         carries, steps = warm_up(state, steps)
         grads, about = jax.grad(q_loss, has_aux=True)(state.params, state, steps, carries, weight)
         grads, metrics = mean_over_living((grads, about["metrics"]), about["counts"], axis)
+        grads, users_metrics = add_users_loss(grads, context, group, state.params, batch.transitions[group])
         lr = state.coefficients["lr"] * factor(config.lr_schedule, progress)
         changes, optimiser_state = optimiser.update(grads, state.optimiser)
         params = jax.tree.map(lambda p, change: p - lr * change, state.params, changes)
@@ -201,7 +202,7 @@ def make_qlearning(config: QLearningConfig, spec: EnvSpec, group: str, context: 
             epsilon=epsilon,
             updates=updates,
         )
-        metrics |= {"grad_norm": optax.tree.norm(grads), "epsilon": epsilon, "lr": lr}
+        metrics |= {"grad_norm": optax.tree.norm(grads), "epsilon": epsilon, "lr": lr} | users_metrics
         return state, metrics, about["priorities"]
 
     def warm_up(state: QState, steps: Transition) -> tuple[dict[str, PyTree], Transition]:

@@ -25,15 +25,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from covey.algorithms.base import Context, descend, make_optimiser, mean_over_living, now_and_then
-from covey.algorithms.critics import CriticOutputs, CriticSees, make_critics
+from covey.algorithms.base import (
+    Context,
+    add_users_loss,
+    descend,
+    make_optimiser,
+    mean_over_living,
+    now_and_then,
+)
+from covey.algorithms.critics import CriticOutputs, CriticSees, make_critics, require_memory_of_both
 from covey.checks import above_zero, at_least, between_0_and_1
-from covey.networks.network import apply_with_successors, make_network
+from covey.networks.network import apply_after, apply_with_successors, make_network
 from covey.ops.distributions import make_distribution, masked_logits
 from covey.ops.losses import weighted_mean
 from covey.ops.schedules import Schedule, factor
@@ -74,8 +80,8 @@ class SacConfig:
     policy_delay: int = 1  # updates of the critics for each of the actor
     alpha: float = 0.1  # the temperature at the start
     learn_alpha: bool = True
-    target_entropy: float | None = None  # None: −(action dimension); discrete: `discrete_entropy` of the largest
-    discrete_entropy: float = 0.2
+    target_entropy: float | None = None  # of continuous actions; None: −1 for each, where bounds are ±1
+    discrete_entropy: float = 0.2  # of discrete actions, a share of the largest entropy
     sequence_length: int = 16  # steps a memory is unrolled in learning, besides `burn_in`
     burn_in: int = 0
 
@@ -130,6 +136,7 @@ def make_sac(config: SacConfig, spec: EnvSpec, group: str, context: Context) -> 
         outputs=config.critic_outputs,
         share_parameters=config.share_critic_parameters,
     )
+    require_memory_of_both(actor, critics)
     optimiser = make_optimiser(config)
     burn_in = config.burn_in if actor.recurrent else 0
 
@@ -196,9 +203,12 @@ def make_sac(config: SacConfig, spec: EnvSpec, group: str, context: Context) -> 
     def critic_loss(params: PyTree, steps: Transition, target: Array, weights: Array) -> tuple[Array, Array]:
         """The loss, and how wrong each sequence's values were."""
         values = critics.evaluate(
-            params, critics.inputs(steps.observation, steps.state, None if discrete else steps.action), steps.reset
+            params,
+            critics.inputs(steps.observation, steps.state, None if discrete else steps.action),
+            steps.reset,
+            burn_in,
         )
-        learned = values[:, burn_in : burn_in + len(target)]
+        learned = values[:, : len(target)]
         actions = steps.action[burn_in : burn_in + len(target)]
         chosen = jax.vmap(lambda v: take_action(v, actions))(learned) if discrete else learned[..., 0]
         error = chosen - target
@@ -206,19 +216,20 @@ def make_sac(config: SacConfig, spec: EnvSpec, group: str, context: Context) -> 
         return sum(weighted_mean(jnp.square(e), weights) for e in error), wrong  # type: ignore[return-value]
 
     def actor_loss(
-        params: PyTree, state: SacState, steps: Transition, carry: PyTree, weights: Array, key: Key
+        params: PyTree, state: SacState, steps: Transition, carry: PyTree, weights: Array, alive: Array, key: Key
     ) -> tuple[Array, Array]:
-        """The loss, and the policy's mean entropy."""
-        parameters, _ = actor.apply(params, steps.observation, carry, steps.reset)
-        action, log_prob = draw(parameters, steps.action_mask, key)
-        values = critics.evaluate(
-            state.params["critic"], critics.inputs(steps.observation, steps.state, action), steps.reset
-        )
+        """The loss, and the policy's mean entropy, to which samples' importance does not matter."""
+        parameters = apply_after(actor, params, steps.observation, carry, steps.reset, burn_in)
+        mask = None if steps.action_mask is None else steps.action_mask[burn_in:]
+        action, log_prob = draw(parameters, mask, key)
+        shown = None if action is None else jnp.concatenate([steps.action[:burn_in], action])
+        inputs = critics.inputs(steps.observation, steps.state, shown)
+        values = critics.evaluate(state.params["critic"], inputs, steps.reset, burn_in)
         alpha = jnp.exp(state.params["log_alpha"])
-        value = soft_value(values, parameters, steps.action_mask, log_prob, alpha)
-        entropy = distribution.entropy(parameters, steps.action_mask, None) if log_prob is None else -log_prob
-        keep = slice(burn_in, burn_in + len(weights))
-        return -weighted_mean(value[keep], weights), weighted_mean(entropy[keep], weights)
+        value = soft_value(values, parameters, mask, log_prob, alpha)
+        entropy = distribution.entropy(parameters, mask, None) if log_prob is None else -log_prob
+        kept = len(weights)
+        return -weighted_mean(value[:kept], weights), weighted_mean(entropy[:kept], alive)
 
     def update(state: SacState, batch: Batch, key: Key, progress: Array) -> tuple[SacState, dict[str, Array], Array]:
         steps = batch.transitions[group]
@@ -233,7 +244,7 @@ def make_sac(config: SacConfig, spec: EnvSpec, group: str, context: Context) -> 
 
         def policy_gradient() -> tuple[tuple[Array, Array], PyTree]:
             return jax.value_and_grad(actor_loss, has_aux=True)(
-                state.params["actor"], state, steps, carry, weights, key_actor
+                state.params["actor"], state, steps, carry, weights, alive, key_actor
             )
 
         (q_loss, wrong), critic_grads = jax.value_and_grad(critic_loss, has_aux=True)(
@@ -251,14 +262,18 @@ def make_sac(config: SacConfig, spec: EnvSpec, group: str, context: Context) -> 
             alive,
             axis,
         )
+        networks = {name: state.params[name] for name in ("actor", "critic")}
+        grads, users_metrics = add_users_loss(
+            {name: means[name] for name in networks}, context, group, networks, batch.transitions[group]
+        )
         lr = state.coefficients["lr"] * factor(config.lr_schedule, progress)
-        state = descend(optimiser, state, "critic", means["critic"], lr)
+        state = descend(optimiser, state, "critic", grads["critic"], lr)
         state = dataclasses.replace(
             state, target=move_towards(state.target, state.params["critic"], config.tau), updates=updates
         )
 
         def improve(state: SacState) -> SacState:
-            state = descend(optimiser, state, "actor", means["actor"], lr)
+            state = descend(optimiser, state, "actor", grads["actor"], lr)
             if not config.learn_alpha:
                 return state
             # d/d log α of −log α (log π + H̄), where −log π is the entropy
@@ -267,7 +282,7 @@ def make_sac(config: SacConfig, spec: EnvSpec, group: str, context: Context) -> 
 
         state = improve(state) if delay == 1 else jax.lax.cond(updates % delay == 0, improve, lambda same: same, state)
         alpha = jnp.exp(state.params["log_alpha"])
-        return state, {**means["metrics"], **means["delayed"], "alpha": alpha, "lr": lr}, wrong
+        return state, {**means["metrics"], **means["delayed"], "alpha": alpha, "lr": lr, **users_metrics}, wrong
 
     return Algorithm(
         init=init,
@@ -278,9 +293,10 @@ def make_sac(config: SacConfig, spec: EnvSpec, group: str, context: Context) -> 
     )
 
 
-def _target_entropy(config: SacConfig, action: Any) -> float:
-    if config.target_entropy is not None:
-        return config.target_entropy
+def _target_entropy(config: SacConfig, action: Discrete | Continuous) -> float:
+    """−(dimension), as in the paper, whose bounds are ±1: in other units an entropy is another by log(units)."""
     if isinstance(action, Discrete):
         return config.discrete_entropy * math.log(action.num_actions)
-    return -float(action.size)
+    if config.target_entropy is not None:
+        return config.target_entropy
+    return sum(math.log((high - low) / 2) - 1.0 for low, high in zip(action.low, action.high, strict=True))

@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental.compute_on import compute_on
 
+from covey.data import sum_tree
 from covey.data.buffer import BufferConfig, Place
 from covey.types import Array, Batch, Key, PyTree, Transition, pytree
 
@@ -82,7 +83,14 @@ def make_replay(config: BufferConfig, *, num_envs: int, sequence_length: int, nu
         return store.init(pack(transitions))
 
     def add(state: PyTree, transitions: Transitions) -> PyTree:
-        return store.add(state, jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), pack(transitions)))
+        added = store.add(state, jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), pack(transitions)))
+        if not config.prioritised:
+            return added
+        num_steps = next(iter(transitions.values())).last.shape[0]
+        starts = (state["buffer"].current_index - sequence_length + 1 + jnp.arange(num_steps)) % length
+        new = (jnp.arange(num_envs)[:, None] * length + starts).reshape(-1)
+        tree = sum_tree.with_new(added["buffer"].sum_tree_state, new)
+        return added | {"buffer": added["buffer"].replace(sum_tree_state=tree)}
 
     def sample(state: PyTree, key: Key) -> Sample:
         sampled, steps = store.sample(state, key)
@@ -98,8 +106,12 @@ def make_replay(config: BufferConfig, *, num_envs: int, sequence_length: int, nu
     def set_priorities(state: PyTree, sample: Sample, priorities: Array) -> PyTree:
         if not config.prioritised:
             return state
-        changed = buffer.set_priorities(state["buffer"], sample.indices, priorities + LEAST_PRIORITY)
-        return state | {"buffer": changed}
+        assert sample.indices is not None and sample.batch.weight is not None
+        values = (priorities + LEAST_PRIORITY) ** config.priority_exponent
+        tree = sum_tree.with_values(
+            state["buffer"].sum_tree_state, sample.indices, values, where=sample.batch.weight > 0
+        )
+        return state | {"buffer": state["buffer"].replace(sum_tree_state=tree)}
 
     return Replay(
         init=init, add=add, can_sample=can_sample, sample=sample, set_priorities=set_priorities, in_host=in_host
@@ -192,8 +204,13 @@ def rows_length(config: BufferConfig, num_envs: int, sequence_length: int) -> in
 
 
 def importance(probabilities: Array, exponent: float) -> Array:
-    """w_i = (min p / p_i)^β, at most 1 (Schaul et al., 2016, section 3.4, with the largest weight of the sample)."""
-    return (jnp.min(probabilities) / probabilities) ** exponent
+    """w_i = (min p / p_i)^β, at most 1 (Schaul et al., 2016, section 3.4, with the largest weight of the sample).
+
+    0 for what has no probability: rounding in the sums of priorities can lead a draw to where nothing is.
+    """
+    possible = probabilities > 0
+    least = jnp.min(jnp.where(possible, probabilities, jnp.inf))
+    return jnp.where(possible, (least / jnp.where(possible, probabilities, 1.0)) ** exponent, 0.0)
 
 
 def pack(transitions: Transitions) -> dict[str, Any]:

@@ -17,6 +17,7 @@ averaged. Each leaf of `actor` and `buffer` has a leading axis of devices.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -96,7 +97,8 @@ def make_online_loop(
     """
     devices = devices or jax.devices()[:1]
     batched = BatchedEnv(env=env, num_envs=num_envs // len(devices), stagger=stagger)
-    frames_per_iteration = num_envs * rollout_length
+    frames_per_iteration = num_envs * rollout_length  # numbers of frames are not computed on the device: they overflow
+    random_iterations = math.ceil(learning.random_frames / frames_per_iteration) if learning else 0
     axis = DEVICE_AXIS if len(devices) > 1 else None
 
     def device_key(key: Key) -> Key:
@@ -109,8 +111,8 @@ def make_online_loop(
         actor = drop_device_axis(state.actor)
         if learning is None:
             return collect(batched, algorithm, state.learner, actor, key, rollout_length)
-        still_random = state.iteration * frames_per_iteration < learning.random_frames
-        acting = at_random_while(still_random, algorithm, env.spec) if learning.random_frames else algorithm
+        still_random = state.iteration < random_iterations
+        acting = at_random_while(still_random, algorithm, env.spec) if random_iterations else algorithm
         actor, transitions, sums = unroll(batched, acting, state.learner, actor, key, rollout_length)
         return actor, Batch(transitions=transitions), sums
 
@@ -120,7 +122,7 @@ def make_online_loop(
             learner, metrics, _ = algorithm.update(state.learner, batch, key, progress)
             return learner, state.buffer, metrics
         buffer = learning.replay.add(drop_device_axis(state.buffer), batch.transitions)
-        started = (state.iteration + 1) * frames_per_iteration >= learning.random_frames
+        started = state.iteration + 1 >= random_iterations
         learner, buffer, metrics = learn_from_replay(
             algorithm, learning, state.learner, buffer, key, progress, learning.replay.can_sample(buffer) & started
         )
@@ -131,7 +133,8 @@ def make_online_loop(
         key_iteration = jax.random.fold_in(state.key, state.iteration)
         key_collect, key_update = jax.random.split(device_key(key_iteration))
         actor, batch, sums = collect_batch(state, key_collect)
-        batch = add_shaping(batch, shaping_factor(state.iteration * frames_per_iteration, shaping_frames))
+        shaped = state.iteration * (frames_per_iteration / shaping_frames) if shaping_frames else 0.0
+        batch = add_shaping(batch, jnp.maximum(0.0, 1.0 - shaped))
         progress = state.iteration * (frames_per_iteration / schedule_frames)
         learner, buffer, metrics = learn(state, batch, key_update, progress)
         sums, metrics = sum_over_devices(sums, axis), mean_over_devices(metrics, axis)
@@ -242,17 +245,10 @@ def at_random_while(condition: Array, algorithm: Algorithm, spec: EnvSpec) -> Al
     return dataclasses.replace(algorithm, act=act)
 
 
-def shaping_factor(frames: Array, shaping_frames: int | None) -> Array:
-    """1, or falling linearly to 0 over `shaping_frames`."""
-    return jnp.ones(()) if shaping_frames is None else jnp.maximum(0.0, 1.0 - frames / shaping_frames)
-
-
-def add_shaping(batch: Batch, shaping_factor: Array) -> Batch:
-    """The batch with the tasks' shaping, where they have one, in its rewards."""
+def add_shaping(batch: Batch, factor: Array) -> Batch:
+    """The batch with `factor` of the tasks' shaping, where they have one, in its rewards."""
     transitions = {
-        group: part
-        if part.shaping is None
-        else dataclasses.replace(part, reward=part.reward + shaping_factor * part.shaping)
+        group: part if part.shaping is None else dataclasses.replace(part, reward=part.reward + factor * part.shaping)
         for group, part in batch.transitions.items()
     }
     return dataclasses.replace(batch, transitions=transitions)

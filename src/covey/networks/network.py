@@ -237,6 +237,14 @@ def _make_team_network(
     return Network(init=init, apply=apply, initial_carry=initial_carry, recurrent=recurrent)
 
 
+def apply_after(network: Network, params: PyTree, inputs: Array, carry: PyTree, reset: Array, burn_in: int) -> Array:
+    """Outputs `[T − burn_in, …]` for a sequence, whose first steps only bring the memory up to date."""
+    if burn_in:
+        _, carry = network.apply(params, inputs[:burn_in], carry, reset[:burn_in])
+        carry = jax.lax.stop_gradient(carry)
+    return network.apply(params, inputs[burn_in:], carry, reset[burn_in:])[0]
+
+
 def apply_with_successors(
     network: Network, params: PyTree, inputs: Array, next_inputs: Array, carry: PyTree, reset: Array
 ) -> tuple[Array, Array]:

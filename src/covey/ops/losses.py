@@ -15,7 +15,10 @@ def weigh(mask: Array, axis_name: str | None = None) -> Array:
 
 
 def weighted_mean(x: Array, weight: Array) -> Array:
-    """The mean of `x`, of which each entry counts `weight` times; what counts for nothing may be anything, NaN too."""
+    """The mean of `x`, of which each entry counts `weight` times.
+
+    What counts for nothing may be anything, NaN too; but where the gradient goes through it, only finite values.
+    """
     return jnp.mean(jnp.where(weight > 0, x * weight, 0.0))
 
 

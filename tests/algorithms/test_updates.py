@@ -1,0 +1,147 @@
+"""Single updates of what learns from replay, on made-up transitions: what must change them, and what not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from covey.algorithms.base import Context, Hooks, make_group, make_team
+from covey.networks.network import make_model
+from covey.registry import algorithms, build_config
+from covey.types import (
+    ActionSpec,
+    Algorithm,
+    Array,
+    Batch,
+    Continuous,
+    Discrete,
+    EnvSpec,
+    GroupSpec,
+    PyTree,
+    Transition,
+)
+
+AGENTS, SEQUENCES, SIZE = 2, 4, 3
+CONTINUOUS = Continuous(low=(-1.0,), high=(1.0,))
+CASES: Mapping[str, ActionSpec] = {
+    "iql": Discrete(3),
+    "qmix": Discrete(3),
+    "isac": CONTINUOUS,
+    "masac": Discrete(3),
+    "maddpg": CONTINUOUS,
+}
+
+
+def make(
+    name: str, model: str = "mlp", critic_model: str | None = None, hooks: Hooks = Hooks(), **fields: Any
+) -> Algorithm:
+    memory = {"hidden_size": 8, "layers_after": ()}
+    models = {"mlp": make_model("mlp", layers=(8,)), "gru": make_model("gru", layers=(8,), **memory)}
+    spec = EnvSpec(
+        groups={"agents": GroupSpec(num_agents=AGENTS, observation_shape=(SIZE,), action=CASES[name])}, time_limit=100
+    )
+    config = build_config(algorithms[name].defaults(), fields, "algorithm")
+    context = Context(model=models[model], critic_model=models[critic_model or model], hooks=hooks)
+    return make_team({"agents": make_group(name, config, spec, "agents", context)}, hooks)
+
+
+def transitions(algorithm: Algorithm, action: ActionSpec, length: int) -> dict[str, Transition]:
+    keys = jax.random.split(jax.random.key(0), 5)
+    shape = (length, SEQUENCES, AGENTS)
+    never = jnp.zeros(shape[:2], bool)
+    acted = (
+        jax.random.randint(keys[0], shape, 0, 3)
+        if isinstance(action, Discrete)
+        else jax.random.uniform(keys[0], (*shape, 1), minval=-1.0)
+    )
+    carry = algorithm.initial_carry(SEQUENCES)["agents"]
+    stored = jax.tree.map(lambda x: jnp.broadcast_to(x, (length, *x.shape)), carry)
+    step = Transition(
+        observation=jax.random.normal(keys[1], (*shape, SIZE)),
+        next_observation=jax.random.normal(keys[2], (*shape, SIZE)),
+        state=None,
+        next_state=None,
+        action_mask=None,
+        alive=jnp.ones(shape, bool),
+        reset=never,
+        action=acted,
+        extras={"carry": stored} if jax.tree.leaves(carry) else {},
+        reward=jax.random.normal(keys[3], shape),
+        terminated=jnp.zeros(shape, bool),
+        truncated=never,
+        last=never,
+    )
+    return {"agents": step}
+
+
+def updated(algorithm: Algorithm, batch: Batch) -> tuple[PyTree, dict[str, Array]]:
+    state = algorithm.init(jax.random.key(1))
+    state, metrics, _ = jax.jit(algorithm.update)(state, batch, jax.random.key(2), jnp.float32(0))
+    return state["agents"], metrics
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_steps_beyond_a_groups_own_sequence_change_nothing(name, same_bits):
+    """Another group of the team may need longer ones."""
+    algorithm = make(name)
+    assert algorithm.sequence_length == 1
+    long = transitions(algorithm, CASES[name], 3)
+    short = jax.tree.map(lambda x: x[:1], long)
+    same_bits(
+        updated(algorithm, Batch(transitions=short))[0].params, updated(algorithm, Batch(transitions=long))[0].params
+    )
+
+
+@pytest.mark.parametrize("name", ["isac", "masac"])
+def test_importance_is_nothing_to_the_temperature(name):
+    algorithm = make(name)
+    batch = transitions(algorithm, CASES[name], 1)
+    _, plain = updated(algorithm, Batch(transitions=batch))
+    _, weighted = updated(algorithm, Batch(transitions=batch, weight=jnp.full(SEQUENCES, 0.5)))
+    for metric in ("agents/entropy", "agents/alpha"):
+        np.testing.assert_allclose(plain[metric], weighted[metric], rtol=1e-5)
+    np.testing.assert_allclose(weighted["agents/policy_loss"], plain["agents/policy_loss"] / 2, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_users_loss_is_added(name):
+    """By one that is steep in every parameter, each must take Adam's first step: as long as the learning rate."""
+
+    def loss(group: str, params: PyTree, batch: Transition) -> tuple[Array, dict[str, Array]]:
+        assert group == "agents" and batch.reward.shape == (1, SEQUENCES, AGENTS)
+        return 1e3 * sum(jnp.sum(leaf) for leaf in jax.tree.leaves(params)), {"mine": batch.reward.mean()}
+
+    algorithm = make(name, hooks=Hooks(loss=loss), max_grad_norm=1e9)
+    before = algorithm.init(jax.random.key(1))["agents"].params
+    batch = transitions(algorithm, CASES[name], 1)
+    after, metrics = updated(algorithm, Batch(transitions=batch))
+    for part in (part for part in before if part != "log_alpha"):
+        for old, new in zip(jax.tree.leaves(before[part]), jax.tree.leaves(after.params[part]), strict=True):
+            np.testing.assert_allclose(old - new, metrics["agents/lr"], rtol=1e-3)
+    np.testing.assert_allclose(metrics["agents/mine"], batch["agents"].reward.mean(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["isac", "maddpg"])
+def test_memory_of_the_critic_alone_is_refused(name):
+    with pytest.raises(ValueError, match="critic_model with memory needs a model with memory"):
+        make(name, "mlp", "gru")
+
+
+def test_the_targets_actions_by_the_policy_as_it_is():
+    """Where actor and target actor are still the same, it makes no difference; later it does."""
+    losses = []
+    for target_actor in (True, False):
+        algorithm = make("maddpg", target_actor=target_actor, lr=0.1)
+        batch = Batch(transitions=transitions(algorithm, CASES["maddpg"], 1))
+        state = algorithm.init(jax.random.key(1))
+        own = []
+        for _ in range(2):
+            state, metrics, _ = jax.jit(algorithm.update)(state, batch, jax.random.key(2), jnp.float32(0))
+            own.append(float(metrics["agents/q_loss"]))
+        losses.append(own)
+    assert losses[0][0] == losses[1][0] and losses[0][1] != losses[1][1]
