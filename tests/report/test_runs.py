@@ -316,8 +316,11 @@ def test_duplicates_are_named_and_the_first_counts(tmp_path):
 # ------------------------------------------------------------------------------------------------- telling runs apart
 
 
-def config(model: str = "mlp", layers: int = 64, lr: float = 1e-3, time_limit: int = 100) -> dict[str, Any]:
+def config(
+    model: str = "mlp", layers: int = 64, lr: float = 1e-3, time_limit: int = 100, **experiment: Any
+) -> dict[str, Any]:
     return {
+        "experiment": {"frames": 1000, "schedule_frames": 1000, "devices": 1} | experiment,
         "algorithm": {"name": "mappo", "lr": lr},
         "task": {"name": "vmas/balance", "time_limit": time_limit},
         "model": {"name": model, "layers": [layers]},
@@ -332,6 +335,8 @@ def config(model: str = "mlp", layers: int = 64, lr: float = 1e-3, time_limit: i
         (config("mlp"), config("gru", 32), {"mappo (model=mlp)", "mappo (model=gru)"}),
         (config(lr=1e-3), config(lr=5e-4), {"mappo (lr=0.001)", "mappo (lr=0.0005)"}),
         (config(layers=64), config(layers=8), {"mappo (model.layers=[64])", "mappo (model.layers=[8])"}),
+        (config(num_envs=32), config(num_envs=64), {"mappo (num_envs=32)", "mappo (num_envs=64)"}),
+        (config(), config(frames=2000, devices=2, loggers=["wandb"], evaluation_episodes=64), {"mappo"}),
     ],
 )
 def test_algorithms_that_differ_get_names_that_differ(first, second, names, tmp_path):
@@ -372,3 +377,27 @@ def test_discrete_and_continuous_actions_play_one_task(tmp_path):
     write_run(tmp_path / "c", nested(STEPS | ABSOLUTE), acting(False))  # mappo again, which now has two ways to act
     runs, _ = read_runs([tmp_path])
     assert {run.algorithm for run in runs} >= {"mappo (continuous_actions=True)", "mappo (continuous_actions=False)"}
+
+
+def test_one_algorithm_of_several_systems(tmp_path):
+    theirs = {"step_0": {"step_count": 0, "return": [0.0]}, "step_1": {"step_count": 1000, "return": [1.0]}}
+    write_run(tmp_path / "ours", nested(STEPS | ABSOLUTE), config())
+    write(tmp_path / "a_theirs.json", nested(theirs, task="Balance", algorithm="MAPPO"))
+    write(tmp_path / "b_theirs.json", nested(theirs, task="Balance", algorithm="IPPO"))
+    runs, _ = read_runs([tmp_path])
+    assert {(run.task, run.algorithm, run.system) for run in runs} == {
+        ("vmas/balance", "mappo (covey)", "covey"),
+        ("vmas/balance", "mappo (BenchMARL)", "BenchMARL"),
+        ("vmas/balance", "IPPO", "BenchMARL"),
+    }
+
+
+def test_numbers_of_any_size(tmp_path):
+    huge = 10**400
+    steps = {
+        "step_0": {"step_count": 0, "mean_return": [1.0]},
+        "step_1": {"step_count": huge, "mean_return": [2.0]},
+        "step_2": {"step_count": 1000, "elapsed_time": huge, "mean_return": [huge]},
+    }
+    run, problems = read_one(write(tmp_path / "a.json", nested(steps)))
+    assert run.frames.tolist() == [0, 1000] and problems

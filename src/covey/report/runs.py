@@ -335,9 +335,9 @@ def unify_case(runs: Sequence[Run]) -> list[Run]:
 # Fields of a task that change how agents act in it or learn it, and not what is to be done nor what it is worth: runs
 # that differ in them are compared, discrete actions with continuous ones for example.
 HOW_TO_PLAY = ("task.continuous_actions", "task.shaping")
-# Fields of an experiment that change nothing in what is learned, but only where, and how it is looked at.
+# Fields of an experiment that change nothing in what is learned, but only where, how long, and how it is looked at.
 NOT_LEARNING = re.compile(
-    r"experiment\.(platform|devices|loggers|logger_options|checkpoint_.*|evaluation_.*|absolute_metric|best_by|"
+    r"experiment\.(frames|platform|devices|loggers|logger_options|checkpoint_.*|evaluation_.*|absolute_metric|best_by|"
     r"buffer\.place|buffer\.in_checkpoints)(\.|$)"
 )
 SYSTEM = "system"  # stands among a run's fields, for telling apart
@@ -347,9 +347,9 @@ def tell_apart(runs: Sequence[Run]) -> list[Run]:
     """Gives other names to what has one name and differs: tasks by their fields, algorithms by all else that counts.
 
     What a run was compared on must not depend on its folder's name; so two models under one algorithm become
-    `ippo (model=gru)` and `ippo (model=mlp)`, on every task, and two budgets `ippo (frames=20000)` and so on. The same
-    algorithm of two systems becomes `mappo (covey)` and `mappo (BenchMARL)`. Of files without a config.yaml nothing
-    else is known.
+    `ippo (model=gru)` and `ippo (model=mlp)`, on every task, and two numbers of environments `ippo (num_envs=64)` and
+    so on; a run that went on for longer is no other. The same algorithm of two systems becomes `mappo (covey)` and
+    `mappo (BenchMARL)`. Of files without a config.yaml nothing else is known.
     """
 
     def of_task(field_name: str) -> bool:
@@ -419,7 +419,7 @@ def _flatten(values: Any, prefix: str = "") -> dict[str, str]:
 
 
 def _short(field_name: str) -> str:
-    """`model=` for model.name, `lr=` for algorithm.lr, `frames=` for experiment.frames, `model.layers=` as it is."""
+    """`model=` for model.name, `lr=` for algorithm.lr, `num_envs=` for experiment's, `model.layers=` as it is."""
     return re.sub(r"^(task|algorithm|experiment)\.", "", field_name).removesuffix(".name")
 
 
