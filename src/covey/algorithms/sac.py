@@ -278,7 +278,8 @@ def make_sac(config: SacConfig, spec: EnvSpec, group: str, context: Context) -> 
                 return state
             # d/d log α of −log α (log π + H̄), where −log π is the entropy
             surplus = means["delayed"]["entropy"] / delay - entropy_target
-            return descend(optimiser, state, "log_alpha", surplus, state.coefficients["alpha_lr"])
+            alpha_lr = state.coefficients["alpha_lr"] * factor(config.lr_schedule, progress)
+            return descend(optimiser, state, "log_alpha", surplus, alpha_lr)
 
         state = improve(state) if delay == 1 else jax.lax.cond(updates % delay == 0, improve, lambda same: same, state)
         alpha = jnp.exp(state.params["log_alpha"])
