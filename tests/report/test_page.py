@@ -174,6 +174,21 @@ def test_switches_redraw_the_curves(page: Page, switch: str) -> None:
     assert page.complaints() == []
 
 
+def test_a_seed_on_its_way_is_drawn_as_far_as_it_is(browser: Browser, tmp_path: Path) -> None:
+    for seed in range(2):
+        made.write_run(tmp_path / "runs", seed=seed)
+    run = made.write_run(tmp_path / "runs", seed=2, returns=(0.0, 30.0), gif=False)
+    config = (run / "config.yaml").read_text().replace("frames: 1000", "frames: 2000")
+    (run / "config.yaml").write_text(config)
+    opened = browser.open((write_report([tmp_path / "runs"], tmp_path / "report") / "index.html").as_uri())
+    opened.evaluate("document.querySelector('[data-switch=seeds]').click()")
+    paths = opened.evaluate(
+        "[...document.querySelectorAll('[data-chart=task] .seed')].map(p => p.getAttribute('d').split('L').length)"
+    )
+    assert paths == [3, 3, 2]
+    assert opened.complaints() == []
+
+
 def test_log_x_spaces_by_decades(page: Page) -> None:
     page.evaluate("document.querySelector('[data-switch=logX]').click()")
     path = page.evaluate("document.querySelector('[data-chart=task] .line').getAttribute('d')")

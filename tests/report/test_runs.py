@@ -296,7 +296,16 @@ def test_missing_absolute_metrics_and_unfinished_runs_are_named(tmp_path):
     write_run(tmp_path / "a", nested(STEPS), config={"experiment": {"frames": 8000}})
     _, problems = read_runs([tmp_path])
     assert said(problems, "no absolute metric for seed 0", "last evaluations")
-    assert said(problems, "stopped at 2,000 of 8,000 frames")
+    assert said(problems, "stopped at 2,000 of 8,000 frames", "shown as far as it is")
+
+
+def test_an_unfinished_run_beside_finished_ones_is_left_out_of_scores(tmp_path):
+    config = {"experiment": {"frames": 2000}}
+    write_run(tmp_path / "a", nested(STEPS | ABSOLUTE), config=config)
+    write_run(tmp_path / "b", nested({"step_0": STEPS["step_0"]}, seed="seed_1"), config=config)
+    _, problems = read_runs([tmp_path])
+    assert said(problems, "seed 1 stopped at 0 of 2,000 frames", "left out of scores until it is done")
+    assert not said(problems, "no absolute metric")
 
 
 def test_only_an_absolute_metric(tmp_path):

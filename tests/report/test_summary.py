@@ -100,6 +100,47 @@ def test_a_run_without_a_final_value_is_named():
     assert final.seeds == ("0", "1") and said(summary, "seed 2", "no absolute metric")
 
 
+def with_one_on_its_way(**others: Any) -> list[Run]:
+    """Three seeds of each algorithm that are done, but MAPPO's third has only just begun."""
+    config = {"experiment": {"frames": 2000}}
+    runs = [
+        make_run("made-up/a", name, seed, values=(0.0, level / 2, level + seed), absolute=[level + seed], config=config)
+        for name, level in (("ippo", 30.0), ("mappo", 50.0))
+        for seed in range(3)
+    ]
+    return [*runs[:-1], make_run("made-up/a", "mappo", 2, values=(0.0,), absolute=None, config=config, **others)]
+
+
+def test_a_run_on_its_way_counts_nowhere_and_is_drawn_as_a_single_seed():
+    runs = with_one_on_its_way()
+    summary, without = summarise(runs, options=PLAIN), summarise(runs[:-1], options=PLAIN)
+    assert {final.of for final in summary.finals} == {"absolute"}
+    assert summary.aggregates == without.aggregates and summary.aggregates[1].iqm.value == 50.5
+    assert summary.improvements == without.improvements and summary.task_comparisons == without.task_comparisons
+    for own, other in zip(summary.curves_by_frames, without.curves_by_frames, strict=True):
+        assert own.x.tolist() == other.x.tolist() == [0, 1000, 2000]
+        assert own.y.value.tolist() == other.y.value.tolist()
+    _, curve = summary.task_curves[0].by_frames
+    assert curve.y.value.tolist() == [0, 25, 50.5] and curve.seeds == ("0", "1") and curve.unfinished == ("2",)
+    assert curve.runs.tolist()[:2] == [[0, 25, 50], [0, 25, 51]]
+    assert curve.runs[2, 0] == 0 and np.isnan(curve.runs[2, 1:]).all()
+    assert len(summary.runs) == 6
+
+
+def test_where_no_run_of_a_cell_is_done_all_count_as_far_as_they_are():
+    summary = summarise([run for run in with_one_on_its_way() if run.seed == "2"], options=PLAIN)
+    [_, mappo] = summary.finals
+    assert mappo.seeds == ("2",) and mappo.of == "last" and mappo.values.tolist() == [0]
+    assert summary.task_curves[0].by_frames[1].unfinished == ()
+
+
+def test_a_run_that_still_plays_its_absolute_metric_is_on_its_way():
+    config = {"experiment": {"frames": 2000, "absolute_metric": True}}
+    runs = [make_run(seed=0, config=config), make_run(seed=1, absolute=None, config=config)]
+    [final] = summarise(runs, options=PLAIN).finals
+    assert final.of == "absolute" and final.seeds == ("0",)
+
+
 # ------------------------------------------------------------------------------------------------------------- scales
 
 

@@ -307,7 +307,9 @@
         group.append(svg("path", { class: "band", d: `M${outline.join("L")}Z` }));
       }
       if (state.seeds) {
-        const paths = line.runs.map((run) => `M${line.points.map(at(run)).join("L")}`);
+        // A seed that is not done ends before the others.
+        const drawn = line.runs.map((run) => line.points.filter((i) => run[i] !== null).map(at(run)));
+        const paths = drawn.filter((points) => points.length > 0).map((points) => `M${points.join("L")}`);
         group.append(...paths.map((d) => svg("path", { class: "seed", d })));
       }
       group.append(svg("path", { class: "line", d: `M${line.points.map(at(line.value)).join("L")}` }));

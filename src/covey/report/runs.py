@@ -455,8 +455,35 @@ def find_gaps(runs: Sequence[Run]) -> list[Problem]:
         where = f"{algorithm} on {task}"
         if len(cell) < most:
             problems.append(_too_few(where, cell, most, all_seeds))
-        problems += [Problem(what=what, where=where, why=why) for what, why in _unfinished(cell)]
+        problems += [Problem(what=what, where=where, why=why) for what, why in _incomplete(cell)]
     return problems + [problem for task in tasks for problem in _unequal_steps(task, runs)]
+
+
+def split_unfinished(cell: Sequence[Run]) -> tuple[list[Run], list[Run]]:
+    """A cell's runs that count, and those still going or cut short beside finished ones.
+
+    A run on its way says nothing about where it will end, and means end where the shortest of their runs does. Where
+    no run of a cell is finished, all count as far as they are.
+    """
+    finished = [run for run in cell if not is_unfinished(run)]
+    return (finished, [run for run in cell if is_unfinished(run)]) if finished else (list(cell), [])
+
+
+def is_unfinished(run: Run) -> bool:
+    return bool(_what_is_missing(run))
+
+
+def _what_is_missing(run: Run) -> str:
+    """Of what its configuration asks for; "" where that is nothing, or not known."""
+    experiment = run.config.get("experiment")
+    if not isinstance(experiment, dict) or not run.frames.size:
+        return ""
+    wanted = _number(experiment.get("frames"))
+    if wanted is not None and run.frames[-1] < wanted:
+        return f"stopped at {run.frames[-1]:,.0f} of {wanted:,.0f} frames"
+    return (
+        "stopped before its absolute metric" if experiment.get("absolute_metric") is True and not run.absolute else ""
+    )
 
 
 def _too_few(where: str, cell: Sequence[Run], most: int, all_seeds: set[str]) -> Problem:
@@ -467,13 +494,11 @@ def _too_few(where: str, cell: Sequence[Run], most: int, all_seeds: set[str]) ->
     return Problem(what=f"{len(seeds)} of {most} seeds{names}", where=where, why=why)
 
 
-def _unfinished(cell: Sequence[Run]) -> Iterator[tuple[str, str]]:
-    for run in cell:
-        experiment = run.config.get("experiment")
-        wanted = experiment.get("frames") if isinstance(experiment, dict) else None
-        if isinstance(wanted, (int, float)) and run.frames.size and run.frames[-1] < wanted:
-            yield f"seed {run.seed} stopped at {run.frames[-1]:,.0f} of {wanted:,.0f} frames", "shown as far as it is"
-    without = [run.seed for run in cell if not run.absolute]
+def _incomplete(cell: Sequence[Run]) -> Iterator[tuple[str, str]]:
+    counting, left_out = split_unfinished(cell)
+    why = "left out of scores until it is done" if left_out else "shown as far as it is"
+    yield from ((f"seed {run.seed} {_what_is_missing(run)}", why) for run in cell if is_unfinished(run))
+    without = [run.seed for run in counting if not run.absolute]
     if without:
         why = "on this task, every algorithm's final value is that of its last evaluations"
         yield f"no absolute metric for seed {', '.join(without)}", why

@@ -22,7 +22,7 @@ from covey.errors import CoveyError, UsageError, unknown_name
 from covey.experiment.run_directory import read_metrics
 from covey.report import statistics
 from covey.report.anchors import Anchor, Reference, read_anchors
-from covey.report.runs import METRIC_NAMES, Problem, Run
+from covey.report.runs import METRIC_NAMES, Problem, Run, split_unfinished
 from covey.report.statistics import Band, Estimate
 
 LAST = 0.1  # without an absolute metric, evaluations in this last share of a run's frames make its final value
@@ -127,8 +127,9 @@ class Curve:
     algorithm: str
     x: np.ndarray  # [P], frames or seconds
     y: Band  # [P]
-    seeds: tuple[str, ...]  # of `runs`; () in curves over several tasks
-    runs: np.ndarray  # [n, P], each seed alone; [0, P] in curves over several tasks
+    seeds: tuple[str, ...]  # in `y`, and the first of `runs`; () in curves over several tasks
+    unfinished: tuple[str, ...]  # seeds that are not in `y`; the last of `runs`
+    runs: np.ndarray  # [n, P], each seed alone, NaN where an unfinished one is not yet; [0, P] over several tasks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +212,8 @@ def summarise(runs: Sequence[Run], problems: Sequence[Problem] = (), options: Op
     metric = find_metric(options.metric, runs)
     noted = list(problems)
     higher_is_better, unit = describe_metric(metric, runs)
-    series = [found for run in runs if (found := make_series(run, metric, noted)) is not None]
+    found = [s for run in runs if (s := make_series(run, metric, noted)) is not None]
+    series, unfinished = set_aside_unfinished(found)
     finals_of = {task: final_kind(task, series) for task in sorted({s.run.task for s in series})}
     series = with_finals(series, finals_of, noted)
     if not series:
@@ -222,6 +224,9 @@ def summarise(runs: Sequence[Run], problems: Sequence[Problem] = (), options: Op
 
     scales = make_scales(tasks, series, finals_of, options.normalisation, metric, higher_is_better, noted)
     cells = Cells(series, scales, finals_of)
+    unfinished = [s for s in unfinished if cells.has(s.run.task, s.run.algorithm)]
+    on_their_way = Cells(unfinished, scales, finals_of)
+    shown = {id(s) for s in (*series, *unfinished)}
     shared = tuple(task for task in tasks if all(cells.has(task, algorithm) for algorithm in algorithms))
     if len(shared) < len(tasks):
         noted.append(_not_shared(tasks, shared))
@@ -233,7 +238,7 @@ def summarise(runs: Sequence[Run], problems: Sequence[Problem] = (), options: Op
         unit=unit,
         algorithms=algorithms,
         tasks=tasks,
-        runs=tuple(s.run for s in series),
+        runs=tuple(s.run for s in found if id(s) in shown),
         scales=tuple(scales.values()),
         finals=tuple(cells.final(task, name) for task in tasks for name in algorithms if cells.has(task, name)),
         aggregate_tasks=shared,
@@ -244,7 +249,7 @@ def summarise(runs: Sequence[Run], problems: Sequence[Problem] = (), options: Op
         ranking=ranking,
         improvements=compare_overall(cells, tasks, pairs, options),
         task_comparisons=compare_by_task(cells, tasks, pairs),
-        task_curves=tuple(task_curves(cells, task, algorithms) for task in tasks),
+        task_curves=tuple(task_curves(cells, on_their_way, task, algorithms) for task in tasks),
         costs=tuple(make_costs(cells, tasks, algorithms, noted)),
         problems=tuple(dict.fromkeys(noted)),
         normalisation_text=NORMALISATION_TEXT[options.normalisation],
@@ -399,6 +404,15 @@ def make_series(run: Run, metric: str, problems: list[Problem]) -> Series | None
         absolute=float(means[-1]),
         absolute_episodes=int(counts[-1]),
     )
+
+
+def set_aside_unfinished(series: Sequence[Series]) -> tuple[list[Series], list[Series]]:
+    """Those that count, and those that are only drawn as single seeds: see `runs.split_unfinished`."""
+    cells: dict[tuple[str, str], list[Run]] = {}
+    for s in series:
+        cells.setdefault((s.run.task, s.run.algorithm), []).append(s.run)
+    aside = {id(run) for cell in cells.values() for run in split_unfinished(cell)[1]}
+    return [s for s in series if id(s.run) not in aside], [s for s in series if id(s.run) in aside]
 
 
 def final_kind(task: str, series: Sequence[Series]) -> str:
@@ -616,13 +630,13 @@ def common_points(xs: Sequence[np.ndarray]) -> np.ndarray | None:
 
 
 def interpolate(series: Sequence[Series], axis: str, points: np.ndarray) -> np.ndarray:
-    """Values [n, P] at common points of `axis`."""
-    rows = []
-    for s in series:
+    """Values [n, P] at common points of `axis`; NaN outside of what a series covers."""
+    rows = np.empty((len(series), points.size))
+    for row, s in zip(rows, series, strict=True):
         x = s.x(axis)
         assert x is not None
-        rows.append(s.values if np.array_equal(x, points) else np.interp(points, x, s.values))
-    return np.stack(rows)
+        row[:] = s.values if np.array_equal(x, points) else np.interp(points, x, s.values, left=np.nan, right=np.nan)
+    return rows
 
 
 def points_for(series: Sequence[Series], axis: str) -> np.ndarray | None:
@@ -645,26 +659,33 @@ def aggregate_curves(
         ]
         # The same generator for both axes: the same draws of runs.
         band = statistics.iqm_curve(scores, options.curve_repetitions, _generator(options, "curve", algorithm))
-        yield Curve(algorithm=algorithm, x=points, y=band, seeds=(), runs=np.empty((0, points.size)))
+        yield Curve(algorithm=algorithm, x=points, y=band, seeds=(), unfinished=(), runs=np.empty((0, points.size)))
 
 
-def task_curves(cells: Cells, task: str, algorithms: Sequence[str]) -> TaskCurves:
+def task_curves(cells: Cells, on_their_way: Cells, task: str, algorithms: Sequence[str]) -> TaskCurves:
     return TaskCurves(
         task=task,
-        by_frames=tuple(_task_curves(cells, task, algorithms, "frames")),
-        by_seconds=tuple(_task_curves(cells, task, algorithms, "seconds")),
+        by_frames=tuple(_task_curves(cells, on_their_way, task, algorithms, "frames")),
+        by_seconds=tuple(_task_curves(cells, on_their_way, task, algorithms, "seconds")),
     )
 
 
-def _task_curves(cells: Cells, task: str, algorithms: Sequence[str], axis: str) -> Iterator[Curve]:
+def _task_curves(cells: Cells, on_their_way: Cells, task: str, algorithms: Sequence[str], axis: str) -> Iterator[Curve]:
     for algorithm in algorithms:
         series = [s for s in cells.series(task, algorithm) if s.frames.size]
         points = points_for(series, axis)
         if points is None:
             continue
         values = interpolate(series, axis, points)
-        seeds = tuple(s.run.seed for s in series)
-        yield Curve(algorithm=algorithm, x=points, y=statistics.mean_band(values), seeds=seeds, runs=values)
+        unfinished = [s for s in on_their_way.series(task, algorithm) if s.frames.size and s.x(axis) is not None]
+        yield Curve(
+            algorithm=algorithm,
+            x=points,
+            y=statistics.mean_band(values),
+            seeds=tuple(s.run.seed for s in series),
+            unfinished=tuple(s.run.seed for s in unfinished),
+            runs=np.concatenate([values, interpolate(unfinished, axis, points)]),
+        )
 
 
 # --------------------------------------------------------------------------------------------------------- comparisons
