@@ -289,7 +289,15 @@ def test_unequal_steps_are_named(tmp_path):
         steps = shifted if seed == 1 else STEPS
         write(tmp_path / f"{seed}.json", nested(steps | ABSOLUTE, seed=f"seed_{seed}"))
     _, problems = read_runs([tmp_path])
-    assert said(problems, "vmas/balance", "evaluated at other frames", "mappo seed 1") and len(problems) == 1
+    assert said(problems, "mappo on vmas/balance", "evaluated at other frames", "seed 1", "interpolated")
+    assert len(problems) == 1
+
+
+def test_algorithms_that_are_evaluated_at_frames_of_their_own_are_no_problem(tmp_path):
+    shifted = {name: step | {"step_count": step["step_count"] + 7} for name, step in STEPS.items()}
+    for algorithm, steps in (("mappo", STEPS), ("ippo", shifted)):
+        write(tmp_path / f"{algorithm}.json", nested(steps | ABSOLUTE, algorithm=algorithm))
+    assert read_runs([tmp_path])[1] == []
 
 
 def test_missing_absolute_metrics_and_unfinished_runs_are_named(tmp_path):

@@ -456,7 +456,8 @@ def find_gaps(runs: Sequence[Run]) -> list[Problem]:
         if len(cell) < most:
             problems.append(_too_few(where, cell, most, all_seeds))
         problems += [Problem(what=what, where=where, why=why) for what, why in _incomplete(cell)]
-    return problems + [problem for task in tasks for problem in _unequal_steps(task, runs)]
+        problems += _unequal_steps(where, cell)
+    return problems
 
 
 def split_unfinished(cell: Sequence[Run]) -> tuple[list[Run], list[Run]]:
@@ -507,15 +508,16 @@ def _incomplete(cell: Sequence[Run]) -> Iterator[tuple[str, str]]:
         yield f"no evaluation during training for seed {', '.join(none)}", "not in the curves"
 
 
-def _unequal_steps(task: str, runs: Sequence[Run]) -> Iterator[Problem]:
-    here = [run for run in runs if run.task == task and run.frames.size]
-    if len({tuple(run.frames) for run in here}) < 2:
+def _unequal_steps(where: str, cell: Sequence[Run]) -> Iterator[Problem]:
+    """Within a cell, whose runs make one curve; algorithms and tasks have curves of their own."""
+    evaluated = [run for run in split_unfinished(cell)[0] if run.frames.size]
+    if len({tuple(run.frames) for run in evaluated}) < 2:
         return
-    [(usual, _)] = Counter(tuple(run.frames) for run in here).most_common(1)
-    others = [f"{run.algorithm} seed {run.seed}" for run in here if tuple(run.frames) != usual]
+    [(usual, _)] = Counter(tuple(run.frames) for run in evaluated).most_common(1)
+    others = [run.seed for run in evaluated if tuple(run.frames) != usual]
     named = ", ".join(others[:6]) + (f" and {len(others) - 6} more" if len(others) > 6 else "")
     yield Problem(
-        what=f"evaluated at other frames than the rest: {named}",
-        where=task,
-        why="curves are interpolated to common points",
+        what=f"evaluated at other frames than the rest: seed {named}",
+        where=where,
+        why="its curve is interpolated to common points",
     )
