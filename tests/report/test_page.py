@@ -127,6 +127,15 @@ def test_toggling_an_algorithm_hides_its_curve(page: Page) -> None:
     assert page.complaints() == []
 
 
+def test_colour_keys_are_pale_only_where_an_algorithm_is_switched_off(page: Page) -> None:
+    page.evaluate("document.querySelector('[data-algorithm=\"0\"]').click()")
+    pale = "[...document.querySelectorAll('.swatch')].filter(s => getComputedStyle(s).opacity !== '1')"
+    assert page.evaluate(f"{pale}.map(s => getComputedStyle(s).opacity)") == ["0.25"]
+    assert page.evaluate(f"{pale}[0].parentElement.dataset.algorithm") == "0"
+    page.evaluate("document.querySelector('[data-algorithm=\"0\"]').click()")
+    assert page.evaluate(f"{pale}.length") == 0
+
+
 def test_the_keyboard_reaches_and_works_the_controls(page: Page) -> None:
     page.evaluate("document.querySelector('[data-algorithm=\"1\"]').focus()")
     page.press(" ")
