@@ -6,8 +6,10 @@ curve. Tasks may differ in n; each counts the same. N is the number of runs of a
 The bootstrap draws, for each task, n of its n runs with replacement (Agarwal et al. 2021, arXiv 2108.13264, whose
 definitions these are). What is drawn is not runs but how often each is taken: counts `[N, R]`. Every statistic is a
 function of counts, and counts of one give its value. So nothing is copied, and nothing sorted but the scores, once:
-with sorted values v_1 ≤ … ≤ v_N, a trimmed mean is v_1 + Σ_i (v_{i+1} − v_i) · (share of the middle weight above v_i),
-N additions over all repetitions and points at a time.
+with sorted values v_1 ≤ … ≤ v_N, a trimmed mean is v_m + Σ_{i ≥ m} (v_{i+1} − v_i) · (share of the middle weight above v_i)
+− Σ_{i < m} (v_{i+1} − v_i) · (share not above v_i), N additions over all repetitions and points at a time. With v_m from
+the middle, what is trimmed adds a product with 0 and not two large numbers that cancel: one run that diverged to −1e9
+leaves the digits of the others as they were.
 """
 
 from __future__ import annotations
@@ -52,13 +54,13 @@ class Band:
 
 
 def draw_counts(sizes: Sequence[int], repetitions: int, generator: np.random.Generator) -> np.ndarray:
-    """How often each run is taken, [N, R] float32: in each stratum of n runs, n draws with replacement."""
+    """How often each run is taken, [N, R]: in each stratum of n runs, n draws with replacement."""
     columns = np.arange(repetitions)
     strata = []
     for size in sizes:
         drawn = generator.integers(size, size=(size, repetitions)) * repetitions + columns
         strata.append(np.bincount(drawn.ravel(), minlength=size * repetitions).reshape(size, repetitions))
-    return np.concatenate(strata).astype(np.float32)
+    return np.concatenate(strata).astype(np.float64)
 
 
 def bootstrap(
@@ -81,9 +83,9 @@ def percentile_band(value: np.ndarray, sample: np.ndarray, sizes: Sequence[int])
         low = high = np.full_like(value, np.nan)
     else:
         low, high = np.percentile(sample, LIMITS, axis=-1)
-        # Samples are in single precision: rounding must not put a value beside its own interval.
-        low = np.where(np.isclose(low, value, rtol=1e-5, atol=1e-7), np.minimum(low, value), low)
-        high = np.where(np.isclose(high, value, rtol=1e-5, atol=1e-7), np.maximum(high, value), high)
+        # Rounding must not put a value beside its own interval.
+        low = np.where(np.isclose(low, value, rtol=1e-9, atol=1e-12), np.minimum(low, value), low)
+        high = np.where(np.isclose(high, value, rtol=1e-9, atol=1e-12), np.maximum(high, value), high)
     return Band(value=value, low=low, high=high)
 
 
@@ -97,22 +99,23 @@ def trimmed_mean(values: np.ndarray, weights: np.ndarray, trimmed: float = TRIMM
 
     As in rliable, whole runs are trimmed: of N, the integer part of N · trimmed.
     """
-    num_runs = len(values)
-    total = weights[:, 0].sum(dtype=np.float64)  # the same in every repetition
+    num_runs, middle = len(values), len(values) // 2
+    total = weights[:, 0].sum()  # the same in every repetition
     cut = math.floor(num_runs * trimmed) / num_runs * total
-    weights = weights / weights.dtype.type(total - 2 * cut)
+    kept = total - 2 * cut
     order = np.argsort(values, axis=0)
     ascending = np.take_along_axis(values, order, axis=0)
-    gaps = np.diff(ascending, axis=0).astype(weights.dtype)
-    mean = np.zeros((values.shape[1], weights.shape[1]), weights.dtype)
-    above = np.full_like(mean, (total - cut) / (total - 2 * cut))
+    mean = np.zeros((values.shape[1], weights.shape[1]))
+    above = np.full_like(mean, cut)  # of the middle weight, that above a value; below the middle, less all of it
     term = np.empty_like(mean)
-    for rank, gap in enumerate(gaps):
+    for rank, gap in enumerate(np.diff(ascending, axis=0)):
+        if rank == middle:
+            above += kept
         above -= weights[order[rank]]
-        np.clip(above, 0, 1, out=term)
+        np.clip(above, *((0, kept) if rank >= middle else (-kept, 0)), out=term)
         term *= gap[:, None]
         mean += term
-    return mean + ascending[0][:, None]
+    return mean / kept + ascending[middle][:, None]
 
 
 # -------------------------------------------------------------------------------------------------------- aggregates
@@ -132,11 +135,10 @@ def aggregate(scores: Scores, repetitions: int, generator: np.random.Generator) 
     ends = np.cumsum(sizes)[:-1]
 
     def statistic(counts: np.ndarray) -> np.ndarray:
-        kind = counts.dtype
-        each = zip(np.split(values.astype(kind), ends), np.split(counts, ends), sizes, strict=True)
-        task_means = np.stack([task @ taken / kind.type(size) for task, taken, size in each])
-        iqm = trimmed_mean(values[:, None], counts * weights.astype(kind)[:, None])[0]
-        below_one = (np.minimum(values, 1) * weights).astype(kind) @ counts / kind.type(weights.sum())
+        each = zip(np.split(values, ends), np.split(counts, ends), sizes, strict=True)
+        task_means = np.stack([task @ taken / size for task, taken, size in each])
+        iqm = trimmed_mean(values[:, None], counts * weights[:, None])[0]
+        below_one = (np.minimum(values, 1) * weights) @ counts / weights.sum()
         return np.stack([iqm, np.median(task_means, axis=0), task_means.mean(axis=0), 1 - below_one])
 
     value, sample = bootstrap(statistic, sizes, repetitions, generator)
@@ -150,7 +152,7 @@ def iqm_curve(scores: Scores, repetitions: int, generator: np.random.Generator) 
     weights = run_weights(sizes)
 
     def statistic(counts: np.ndarray) -> np.ndarray:
-        return trimmed_mean(values, counts * weights.astype(counts.dtype)[:, None])
+        return trimmed_mean(values, counts * weights[:, None])
 
     value, sample = bootstrap(statistic, sizes, repetitions, generator, width=values.shape[1])
     return percentile_band(value, sample, sizes)
@@ -165,7 +167,7 @@ def performance_profile(
     above = (np.concatenate(scores) > thresholds[:, None]) * weights
 
     def statistic(counts: np.ndarray) -> np.ndarray:
-        return above.astype(counts.dtype) @ counts / counts.dtype.type(weights.sum())
+        return above @ counts / weights.sum()
 
     value, sample = bootstrap(statistic, sizes, repetitions, generator, width=len(thresholds))
     return percentile_band(value, sample, sizes)
@@ -201,7 +203,7 @@ def improvement(first: Scores, second: Scores, repetitions: int, generator: np.r
     def statistic(counts: np.ndarray) -> np.ndarray:
         parts = np.split(counts, ends)
         taken = zip(wins, parts[: len(first)], parts[len(first) :], strict=True)
-        each = [(x * (won.astype(counts.dtype) @ y)).sum(axis=0) for won, x, y in taken]
+        each = [(x * (won @ y)).sum(axis=0) for won, x, y in taken]
         return np.mean(each, axis=0)
 
     value, sample = bootstrap(statistic, sizes, repetitions, generator)
