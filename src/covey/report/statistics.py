@@ -6,10 +6,7 @@ curve. Tasks may differ in n; each counts the same. N is the number of runs of a
 The bootstrap draws, for each task, n of its n runs with replacement (Agarwal et al. 2021, arXiv 2108.13264, whose
 definitions these are). What is drawn is not runs but how often each is taken: counts `[N, R]`. Every statistic is a
 function of counts, and counts of one give its value. So nothing is copied, and nothing sorted but the scores, once:
-with sorted values v_1 ≤ … ≤ v_N, a trimmed mean is v_m + Σ_{i ≥ m} (v_{i+1} − v_i) · (share of the middle weight above v_i)
-− Σ_{i < m} (v_{i+1} − v_i) · (share not above v_i), N additions over all repetitions and points at a time. With v_m from
-the middle, what is trimmed adds a product with 0 and not two large numbers that cancel: one run that diverged to −1e9
-leaves the digits of the others as they were.
+see `trimmed_mean`.
 """
 
 from __future__ import annotations
@@ -97,7 +94,13 @@ def run_weights(sizes: Sequence[int]) -> np.ndarray:
 def trimmed_mean(values: np.ndarray, weights: np.ndarray, trimmed: float = TRIMMED) -> np.ndarray:
     """Weighted mean [P, R] of `values` [N, P] by `weights` [N, R] without the share `trimmed` of weight at each end.
 
-    As in rliable, whole runs are trimmed: of N, the integer part of N · trimmed.
+    As in rliable, whole runs are trimmed: of N, the integer part of N · trimmed. With sorted values v_1 ≤ … ≤ v_N it is
+
+        v_m + Σ_{i ≥ m} (v_{i+1} − v_i) · (share of the kept weight above v_i)
+            − Σ_{i < m} (v_{i+1} − v_i) · (share of the kept weight not above v_i)
+
+    for any m: N additions over all repetitions and points at a time. With v_m from the middle, what is trimmed adds a
+    product with 0, not large numbers that cancel: a run that diverged leaves the digits of the others as they are.
     """
     num_runs, middle = len(values), len(values) // 2
     total = weights[:, 0].sum()  # the same in every repetition
@@ -106,7 +109,7 @@ def trimmed_mean(values: np.ndarray, weights: np.ndarray, trimmed: float = TRIMM
     order = np.argsort(values, axis=0)
     ascending = np.take_along_axis(values, order, axis=0)
     mean = np.zeros((values.shape[1], weights.shape[1]))
-    above = np.full_like(mean, cut)  # of the middle weight, that above a value; below the middle, less all of it
+    above = np.full_like(mean, cut)  # of the kept weight, that above a value; below the middle, less all of it
     term = np.empty_like(mean)
     for rank, gap in enumerate(np.diff(ascending, axis=0)):
         if rank == middle:
