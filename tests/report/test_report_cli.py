@@ -96,6 +96,13 @@ def test_options(bench: Path, tmp_path: Path) -> None:
     assert summary["aggregates"][0]["mean"]["value"] > summary["aggregates"][1]["mean"]["value"]
 
 
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_how_certain_ranks_are_takes_two_seeds(tmp_path: Path, seeds: int) -> None:
+    made.write_benchmark(tmp_path / "bench", seeds=seeds)
+    assert run(tmp_path / "bench", f"output={tmp_path / 'report'}", FAST) == 0
+    assert ("How certain the ranks are" in (tmp_path / "report" / "index.html").read_text()) == (seeds > 1)
+
+
 def test_another_metric(tmp_path: Path) -> None:
     step = {"step_count": 0, "mean_return": [1.0], "win_rate": [0.25, 0.75]}
     (tmp_path / "a.json").write_text(json.dumps({"smax": {"2s3z": {"qmix": {"seed_0": {"step_0": step}}}}}))

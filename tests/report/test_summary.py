@@ -242,6 +242,7 @@ def test_ranking_and_improvement_find_the_better_one():
     summary = summarise(grid({"ippo": 0.4, "mappo": 0.9, "qmix": 0.9}), options=PLAIN)
     assert summary.ranking is not None and summary.ranking.algorithms[-1] == "ippo"
     place = summary.ranking.probabilities
+    assert place is not None
     assert place[-1].tolist() == [0, 0, 1] and place.sum(axis=1) == pytest.approx(1)
     assert 1 < summary.ranking.mean_rank.value[0] < 2 and summary.ranking.mean_rank.value[-1] == 3
     pairs = {(c.first, c.second): c for c in summary.improvements}
@@ -294,7 +295,15 @@ def test_one_run_only():
     summary = summarise([make_run()], options=QUICK)
     assert summary.improvements == () and summary.task_comparisons == ()
     assert np.isnan(summary.aggregates[0].iqm.low) and np.isnan(summary.finals[0].mean.low)
-    assert summary.ranking is not None and summary.ranking.probabilities.tolist() == [[1]]
+    assert summary.ranking is not None and summary.ranking.probabilities is None
+
+
+def test_ranks_over_one_seed_are_not_certain():
+    summary = summarise(grid({"ippo": 0.4, "mappo": 0.9}, seeds=1), options=PLAIN)
+    assert summary.ranking is not None and summary.ranking.algorithms == ("mappo", "ippo")
+    assert summary.ranking.mean_rank.value.tolist() == [1, 2]
+    assert np.isnan(summary.ranking.mean_rank.low).all() and np.isnan(summary.ranking.mean_rank.high).all()
+    assert summary.ranking.probabilities is None
 
 
 # ------------------------------------------------------------------------------------------------------------- curves

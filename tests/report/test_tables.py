@@ -19,6 +19,7 @@ from covey.report.summary import Options, Summary, summarise
 from covey.report.tables import (
     Row,
     Table,
+    aggregates_table,
     escape_latex,
     escape_markdown,
     finals_table,
@@ -52,6 +53,12 @@ def test_finals_are_means_over_seeds_with_students_interval(summary: Summary) ->
     assert (mappo.value, ippo.value) == pytest.approx((42.0, 32.0))
     assert mappo.high - mappo.value == pytest.approx(4.302653 * 2 / 3**0.5, rel=1e-6)
     assert table.rows[0].best == {2}
+
+
+def test_ranks_over_one_seed_have_no_interval(tmp_path: Path) -> None:
+    runs, problems = read_runs([made.write_benchmark(tmp_path / "bench", seeds=1)])
+    table = aggregates_table(summarise(runs, problems, QUICK))
+    assert [text.estimate(row.cells[-1], 2) for row in table.rows] == ["2.00", "1.00"]
 
 
 def test_lower_is_better_turns_the_best_around(summary: Summary) -> None:

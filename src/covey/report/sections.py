@@ -203,7 +203,7 @@ def leaderboard(summary: Summary) -> Html:
 
 def _rank_matrix(summary: Summary) -> Html | None:
     ranking = summary.ranking
-    if ranking is None or len(ranking.algorithms) < 2:
+    if ranking is None or ranking.probabilities is None or len(ranking.algorithms) < 2:
         return None
     rows = [
         [

@@ -147,7 +147,7 @@ class Ranking:
 
     algorithms: tuple[str, ...]
     mean_rank: Band  # [A]
-    probabilities: np.ndarray  # [A, A]: of algorithm a to have rank k + 1
+    probabilities: np.ndarray | None  # [A, A]: of algorithm a to have rank k + 1; None where each task has one seed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -564,27 +564,31 @@ def aggregate(
 ) -> tuple[tuple[Aggregate, ...], Ranking | None]:
     if not tasks:
         return (), None
-    aggregates, samples = [], []
+    aggregates, samples, sizes = [], [], []
     for algorithm in algorithms:
         scores = cells.final_scores(tasks, algorithm)
+        sizes += map(len, scores)
         generator = _generator(options, "aggregate", algorithm)
         band, iqms = statistics.aggregate(scores, options.repetitions, generator)
         estimates = {name: band[i] for i, name in enumerate(statistics.AGGREGATES)}
         aggregates.append(Aggregate(algorithm=algorithm, num_runs=sum(map(len, scores)), **estimates))
         samples.append(iqms)
-    return tuple(aggregates), make_ranking(algorithms, np.stack(samples))
+    return tuple(aggregates), make_ranking(algorithms, np.stack(samples), resampled=max(sizes) > 1)
 
 
-def make_ranking(algorithms: Sequence[str], samples: np.ndarray) -> Ranking:
-    """From bootstrap samples [A, R] of what is ranked by."""
+def make_ranking(algorithms: Sequence[str], samples: np.ndarray, *, resampled: bool) -> Ranking:
+    """From bootstrap samples [A, R] of what is ranked by; not `resampled`, they say nothing of how sure ranks are."""
     ranked = statistics.ranks(samples)
     order = np.argsort(ranked.mean(axis=1), kind="stable")
     ranked = ranked[order]
-    low, high = np.percentile(ranked, statistics.LIMITS, axis=1, method="inverted_cdf")
+    value = ranked.mean(axis=1)
+    low = high = np.full_like(value, np.nan)
+    if resampled:
+        low, high = np.percentile(ranked, statistics.LIMITS, axis=1, method="inverted_cdf").astype(float)
     return Ranking(
         algorithms=tuple(algorithms[i] for i in order),
-        mean_rank=Band(value=ranked.mean(axis=1), low=low.astype(float), high=high.astype(float)),
-        probabilities=statistics.rank_probabilities(ranked),
+        mean_rank=Band(value=value, low=low, high=high),
+        probabilities=statistics.rank_probabilities(ranked) if resampled else None,
     )
 
 
