@@ -314,16 +314,36 @@ def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
             process.kill()
 
 
-def test_figures_of_tasks_that_are_gone_are_removed(bench: Path, tmp_path: Path) -> None:
+def test_what_the_last_report_wrote_is_removed_and_nothing_else(bench: Path, tmp_path: Path) -> None:
     output = tmp_path / "report"
-    (output / "figures").mkdir(parents=True)
-    for name in ("task_old.png", "probability_of_improvement.png", "mine.png", "task_old.txt"):
-        (output / "figures" / name).write_text("old")
+    assert run(bench, f"output={output}", "formats=png") == 0
+    own = ["figures/task_mine.png", "figures/task_curves.pdf", "tables/mine.csv", "figures/notes.txt"]
+    for name in own:
+        (output / name).write_text("mine")
     made.write_run(tmp_path / "runs")
-    assert run(tmp_path / "runs", f"output={output}", "formats=png") == 0
-    left = {path.name for path in (output / "figures").iterdir() if path.stat().st_size == 3}
-    assert left == {"mine.png", "task_old.txt"}
-    assert not (output / "tables" / "improvements.md").exists()
+    assert run(tmp_path / "runs", f"output={output}", "formats=svg") == 0
+    left = {path.relative_to(output).as_posix() for path in output.rglob("*") if path.is_file()}
+    assert left == {"index.html", "summary.json", *summary_of(output)["files"], *own}
+    assert "figures/task_vmas-balance.svg" in left and not any("improvement" in name for name in left)
+
+
+@pytest.mark.parametrize(
+    "files", [["../mine.txt", "/mine.txt", "figures/../../mine.txt", 3, "figures", "a\0b/c"], "x", {}]
+)
+def test_a_list_of_files_that_leads_elsewhere_removes_nothing(tmp_path: Path, files: Any) -> None:
+    output = tmp_path / "report"
+    (output / "figures" / "folder").mkdir(parents=True)
+    (tmp_path / "mine.txt").write_text("mine")
+    (output / "mine.txt").write_text("mine")
+    listed = (
+        [*files, str(tmp_path / "mine.txt"), "figures/folder", "figures/a\0b"] if isinstance(files, list) else files
+    )
+    (output / "summary.json").write_text(json.dumps({"kind": "covey-report", "files": listed}))
+    made.write_run(tmp_path / "runs")
+    assert run(tmp_path / "runs", f"output={output}", FAST) == 0
+    assert (
+        (tmp_path / "mine.txt").exists() and (output / "mine.txt").exists() and (output / "figures" / "folder").is_dir()
+    )
 
 
 def test_a_port_in_use_is_said_before_anything_is_built(

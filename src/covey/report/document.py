@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from covey.report.runs import Run
 from covey.report.summary import Summary
 
+KIND = "covey-report"
 # What the script draws; the rest of the page is written by Python.
 DRAWN = (
     "algorithms",
@@ -28,10 +30,16 @@ DRAWN = (
 )
 
 
-def describe(summary: Summary, title: str) -> dict[str, Any]:
-    """The content of summary.json."""
+def describe(summary: Summary, title: str, files: Sequence[Path] = ()) -> dict[str, Any]:
+    """The content of summary.json. `files` are those written beside it, which the next report may remove."""
     parts = {field.name: getattr(summary, field.name) for field in dataclasses.fields(summary) if field.name != "runs"}
-    return {"kind": "covey-report", "title": title, **plain(parts), "runs": [describe_run(run) for run in summary.runs]}
+    return {
+        "kind": KIND,
+        "title": title,
+        "files": [path.as_posix() for path in files],
+        **plain(parts),
+        "runs": [describe_run(run) for run in summary.runs],
+    }
 
 
 def drawn(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,15 +37,6 @@ FORMATS = ("png", "svg", "pdf")
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#4aa3df", "#707070")
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1, 1, 1)))
 
-NAMES = (
-    "aggregate_intervals",
-    "performance_profiles",
-    "probability_of_improvement",
-    "sample_efficiency_frames",
-    "sample_efficiency_seconds",
-    "task_curves",
-)
-
 COLUMN_INCHES = 3.4
 PAGE_INCHES = 6.9
 NOTE_CHARACTERS_PER_INCH = 25
@@ -100,16 +91,7 @@ def draw_figures(
         for name, draw in _figures(summary):
             say(f"drawing {name}")
             written.extend(_save(draw(), folder, name, formats))
-    _remove_old(folder, written)
     return written
-
-
-def _remove_old(folder: Path, written: Sequence[Path]) -> None:
-    """Figures of an earlier report in the same folder, of tasks or pairs that are not in this one."""
-    for path in folder.iterdir():
-        ours = path.stem in NAMES or path.stem.startswith("task_")
-        if ours and path.suffix.removeprefix(".") in FORMATS and path not in written:
-            path.unlink()
 
 
 def _figures(summary: Summary) -> Iterator[tuple[str, Callable[[], Figure]]]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from covey.errors import UsageError, unknown_name
 from covey.files import to_json, write_atomically
 from covey.report import text
 from covey.report.benchmarks import find_benchmarks
-from covey.report.document import describe
+from covey.report.document import KIND, describe
 from covey.report.figures import FORMATS, draw_figures
 from covey.report.page import Content, render_page
 from covey.report.runs import Problem, Run, read_runs
@@ -192,18 +193,40 @@ def write_files(content: Content, options: ReportOptions, say: Say) -> list[Path
         output.mkdir(parents=True, exist_ok=True)
         files = []
         if content.summary is not None:
-            _write(output / "summary.json", to_json(describe(content.summary, content.title)))
-            files.append(output / "summary.json")
             say("writing tables")
             files += write_tables(content.summary, output / "tables")
             if options.formats:
                 files += draw_figures(content.summary, output / "figures", options.formats, say)
         relative = [path.relative_to(output) for path in files]
+        if content.summary is not None:
+            old = _files_before(output)
+            _write(output / "summary.json", to_json(describe(content.summary, content.title, relative)))
+            _remove(output, old - {*relative})
+            relative = [Path("summary.json"), *relative]
         say("writing the page")
         _write(output / "index.html", render_page(dataclasses.replace(content, files=relative)))
     except OSError as error:
         raise UsageError(f"cannot write to {output}: {error.strerror or error}") from error
     return [Path("index.html"), *relative]
+
+
+def _files_before(output: Path) -> set[Path]:
+    """The tables and figures that the last report here says it wrote: all else in its folders is somebody's own."""
+    try:
+        before = json.loads((output / "summary.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return set()
+    if not isinstance(before, dict) or before.get("kind") != KIND or not isinstance(before.get("files"), list):
+        return set()
+    paths = {Path(name) for name in before["files"] if isinstance(name, str)}
+    return {path for path in paths if len(path.parts) == 2 and path.parts[0] in ("figures", "tables")}
+
+
+def _remove(output: Path, old: Iterable[Path]) -> None:
+    """Of tasks, pairs or formats that are in this report no longer."""
+    for path in old:
+        if (output / path).is_file():
+            (output / path).unlink()
 
 
 def _write(path: Path, content: str) -> None:

@@ -45,14 +45,11 @@ def write_tables(summary: Summary, folder: Path) -> list[Path]:
     """Writes every table that has rows, in the three forms; returns the files."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for table in make_tables(summary):
+    for table in filter(lambda table: table.rows, make_tables(summary)):
         for suffix, render in FORMS.items():
             path = folder / f"{table.name}.{suffix}"
-            if table.rows:
-                write_atomically(path, render(table))
-                written.append(path)
-            else:
-                path.unlink(missing_ok=True)  # of an earlier report in the same folder
+            write_atomically(path, render(table))
+            written.append(path)
     return written
 
 
