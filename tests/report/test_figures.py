@@ -155,6 +155,27 @@ def test_hostile_names_are_drawn_as_they_are(tmp_path: Path) -> None:
         assert not tags & {"script", "img", "foreignObject"}
 
 
+def test_every_algorithm_has_a_legend_entry_of_its_own(tmp_path: Path) -> None:
+    long = "ippo (model=gru, experiment.num_envs="
+    names = ["_private", "__", f"{long}64)", f"{long}128)", "x" * 60 + "a" + "y" * 60, "x" * 60 + "b" + "y" * 60]
+    s = summary_of(made.write_foreign(tmp_path / "names.json", names=names))
+    figures.draw_figures(s, tmp_path / "figures", ["svg"])
+    for figure in (
+        figures.draw_profiles(s),
+        figures.draw_efficiency(s, s.curves_by_frames, "frames"),
+        figures.draw_task(s, s.task_curves[0]),
+    ):
+        [legend] = figure.legends
+        labels = [label.get_text() for label in legend.get_texts()]
+        assert len(set(labels)) == len(names) and all(len(label) <= figures.LONGEST_NAME for label in labels)
+        assert {"_private", "__"} < set(labels)
+        assert sum(label.startswith("ippo (model=g") and label.endswith(("64)", "128)")) for label in labels) == 2
+        colours = [handle.get_color() for handle in legend.legend_handles]
+        assert colours == [figures._look(s, name)[0] for name in s.algorithms]
+    ticks = [label.get_text() for label in figures.draw_aggregates(s).axes[0].get_yticklabels()]
+    assert len(set(ticks)) == len(names)
+
+
 def test_labels_are_moved_apart() -> None:
     assert figures.spread([0.0, 5.0], 1.0, 0.0, 10.0) == [0.0, 5.0]
     assert figures.spread([3.0, 3.0, 3.0], 1.0, 0.0, 10.0) == pytest.approx([2.0, 3.0, 4.0])  # as little as possible

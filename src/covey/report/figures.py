@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from covey.report import text
-from covey.report.summary import Curve, Normalisation, Scale, Summary, TaskCurves
+from covey.report.summary import Curve, Normalisation, Profile, Scale, Summary, TaskCurves
 from covey.report.tables import AGGREGATES
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def draw_aggregates(summary: Summary) -> Figure:
             colour, _ = _look(summary, aggregate.algorithm)
             _interval(panel, row, getattr(aggregate, field), colour)
         panel.set_title(f"{title} {'←' if field == 'optimality_gap' else '→'}")
-        panel.set_yticks(range(rows), [_name(a.algorithm) for a in summary.aggregates])
+        panel.set_yticks(range(rows), [_label(summary, a.algorithm) for a in summary.aggregates])
         panel.set_ylim(rows - 0.5, -0.5)
         panel.grid(axis="y", visible=False)
         panel.tick_params(axis="y", length=0)
@@ -163,7 +163,7 @@ def draw_profiles(summary: Summary) -> Figure:
     panel.set_ylim(-0.02, 1.02)
     panel.set_xlabel(f"score τ {_unit_of_scores(summary)}")
     panel.set_ylabel("share of runs with score > τ")
-    rows = _legend(figure, panel)
+    rows = _legend(figure, summary, summary.profiles)
     _note(figure, f"{_scores_note(summary)} Bands: {_bootstrap(summary.options.improvement_repetitions)}", rows)
     return figure
 
@@ -176,14 +176,14 @@ def draw_improvements(summary: Summary) -> Figure:
     for row, pair in enumerate(pairs):
         _interval(panel, row, pair.probability, _look(summary, pair.first)[0])
     panel.axvline(0.5, color=GREY, linewidth=0.8, linestyle="--", zorder=1)
-    panel.set_yticks(range(len(pairs)), [_name(pair.first) for pair in pairs])
+    panel.set_yticks(range(len(pairs)), [_label(summary, pair.first) for pair in pairs])
     panel.set_ylim(len(pairs) - 0.5, -0.5)
     panel.set_xlim(-0.02, 1.02)
     panel.set_xlabel("P(left beats right)")
     panel.grid(axis="y", visible=False)
     panel.tick_params(axis="y", length=0)
     opposite = panel.twinx()
-    opposite.set_yticks(range(len(pairs)), [_name(pair.second) for pair in pairs])
+    opposite.set_yticks(range(len(pairs)), [_label(summary, pair.second) for pair in pairs])
     opposite.set_ylim(panel.get_ylim())
     opposite.grid(visible=False)
     opposite.tick_params(axis="y", length=0)
@@ -201,7 +201,7 @@ def draw_efficiency(summary: Summary, curves: Sequence[Curve], unit: str) -> Fig
     panel.set_xlabel(_x_label(unit))
     panel.set_ylabel(f"IQM score {_unit_of_scores(summary)}")
     _thousands(panel)
-    rows = _legend(figure, panel)
+    rows = _legend(figure, summary, curves)
     _note(figure, f"{_scores_note(summary)} Bands: {_bootstrap(summary.options.curve_repetitions)}", rows)
     return figure
 
@@ -212,7 +212,7 @@ def draw_task(summary: Summary, task: TaskCurves) -> Figure:
     _draw_task_panel(summary, panel, task, scale, labels=True)
     panel.set_xlabel(_x_label("frames"))
     panel.set_ylabel(_metric(summary))
-    rows = _legend(figure, panel)
+    rows = _legend(figure, summary, task.by_frames)
     seeds = text.span([len(curve.seeds) for curve in task.by_frames])
     note = f"Not normalised. Mean over {seeds} seeds; 95% intervals by Student's t. {_sources([scale])}"
     _note(figure, note, rows)
@@ -232,7 +232,7 @@ def draw_tasks(summary: Summary, tasks: Sequence[TaskCurves]) -> Figure:
         panel.remove()
     figure.supxlabel(_x_label("frames"), fontsize=STYLE["axes.labelsize"])
     figure.supylabel(_metric(summary), fontsize=STYLE["axes.labelsize"])
-    legend_rows = _legend(figure, *figure.axes)
+    legend_rows = _legend(figure, summary, [curve for task in tasks for curve in task.by_frames])
     seeds = text.span([len(curve.seeds) for task in tasks for curve in task.by_frames])
     note = f"Not normalised. Mean over {seeds} seeds; 95% intervals by Student's t. {_sources(scales)}"
     _note(figure, note, legend_rows)
@@ -270,7 +270,7 @@ def _line(summary: Summary, panel: Axes, algorithm: str, x: np.ndarray, y: Any) 
         y.value,
         color=colour,
         linestyle=dash,
-        label=_name(algorithm),
+        label=algorithm,
         marker="o" if len(x) == 1 else None,
         markersize=3,
     )
@@ -300,7 +300,7 @@ def _draw_task_panel(summary: Summary, panel: Axes, task: TaskCurves, scale: Sca
     shown = shown[: 9 if labels else 4]
     for (name, _), height in zip(shown, spread([value for _, value in shown], apart, low, high), strict=True):
         panel.annotate(
-            _name(name),
+            _plain(text.shorten(name, LONGEST_NAME)),
             (1.01, height),
             xycoords=panel.get_yaxis_transform(),
             fontsize=5.5,
@@ -372,23 +372,27 @@ def short_number(value: float) -> str:
     return f"{value:g}"
 
 
-def _legend(figure: Figure, *panels: Axes) -> int:
+def _legend(figure: Figure, summary: Summary, drawn: Sequence[Curve | Profile]) -> int:
     """Below all panels; each algorithm once, in as many columns as their names leave room for. Returns its rows."""
-    entries: dict[str, Any] = {}
-    for panel in panels:
-        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
-            entries.setdefault(label, handle)
-    columns = max(1, min(len(entries), int(figure.get_figwidth() * 19 / (max(map(len, entries)) + 7))))
-    figure.legend(
-        entries.values(),
-        entries.keys(),
+    from matplotlib.lines import Line2D
+
+    shown = {line.algorithm for line in drawn}
+    algorithms = [name for name in summary.algorithms if name in shown]
+    names = [_label(summary, name) for name in algorithms]
+    handles = [Line2D([], [], color=colour, linestyle=dash) for colour, dash in (_look(summary, n) for n in algorithms)]
+    columns = max(1, min(len(names), int(figure.get_figwidth() * 19 / (max(map(len, names)) + 7))))
+    legend = figure.legend(
+        handles,
+        ["" for _ in names],
         loc="upper center",
         bbox_to_anchor=(0.5, 0.0),
         ncols=columns,
         handlelength=2.2,
         borderaxespad=0.2,
     )
-    return math.ceil(len(entries) / columns)
+    for place, name in zip(legend.get_texts(), names, strict=True):
+        place.set_text(name)  # afterwards: given as a label, a name that begins with _ would be left out
+    return math.ceil(len(names) / columns)
 
 
 def _note(figure: Figure, note: str, legend_rows: int = 0) -> None:
@@ -440,8 +444,9 @@ def _x_label(unit: str) -> str:
     return "frames" if unit == "frames" else "seconds of training"
 
 
-def _name(name: str) -> str:
-    return _plain(text.shorten(name, LONGEST_NAME))
+def _label(summary: Summary, algorithm: str) -> str:
+    """An algorithm's name, shortened where it is long, and like no other's."""
+    return _plain(text.shorten_all(summary.algorithms, LONGEST_NAME)[algorithm])
 
 
 def _plain(name: str) -> str:

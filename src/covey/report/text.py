@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable
 
 from covey.report.statistics import Estimate
@@ -23,6 +24,21 @@ def clean(text: str) -> str:
 
 def shorten(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: length - 1].rstrip()}…"
+
+
+def shorten_all(names: Collection[str], length: int) -> dict[str, str]:
+    """By name, each shortened, no two alike: of those that begin alike, ends are kept; then numbers tell them apart."""
+    beginnings = Counter(shorten(name, length) for name in names)
+    short: dict[str, str] = {}
+    for name in names:
+        wanted = shorten(name, length)
+        if wanted != name and beginnings[wanted] > 1:
+            wanted = f"{name[: length // 2]}…{name[length // 2 + 1 - length :]}"
+        number, unique = 2, wanted
+        while unique in short.values():
+            number, unique = number + 1, f"{shorten(wanted, length - 5)} ({number})"
+        short[name] = unique
+    return short
 
 
 def file_stem(text: str, taken: Collection[str] = ()) -> str:
