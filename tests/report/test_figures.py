@@ -78,7 +78,7 @@ def test_all_formats_and_the_same_figure_is_the_same_file(
 @pytest.mark.parametrize(
     ("normalisation", "words"),
     [
-        (Normalisation.anchors, "0 is a random team, 1 the best published result"),
+        (Normalisation.anchors, "fixed scales: 0 is a random team; 1 is a ceiling."),
         (Normalisation.minmax, "minimum and maximum of these runs"),
         (Normalisation.none, "not normalised"),
     ],
@@ -98,6 +98,23 @@ def test_figures_over_tasks_say_scale_seeds_and_intervals(
         assert words in note
         assert "2 tasks, 3 seeds per task" in note
         assert "95% intervals" in note
+
+
+def test_figures_say_which_scales_are_in_use(tmp_path: Path) -> None:
+    known = ("rware/tiny-2ag", "rware/tiny-4ag", "vmas/balance", "made-up/task")
+    for task in known:
+        made.write_run(tmp_path / task.replace("/", "-"), task=task, returns=(0.0, 1.0, 2.0))
+    s = summary_of(tmp_path)
+    words = (
+        "fixed scales: 0 is a random team (3 tasks), the worst value of these runs (1 task); 1 is the best published "
+        "result (2 tasks), the best of these runs (1 task), a ceiling (1 task)."
+    )
+    assert words in note_of(figures.draw_profiles(s)) and words in s.scale_text
+    unknown = summary_of(tmp_path / "made-up-task")
+    assert "relative to these runs: 0 is the worst value of these runs; 1 is the best of these runs." in note_of(
+        figures.draw_profiles(unknown)
+    )
+    assert "ublished" not in note_of(figures.draw_task(s, s.task_curves[-1]))  # a heuristic and a ceiling are not
 
 
 def test_other_figures_say_that_they_are_not_normalised(summary: Summary) -> None:

@@ -160,6 +160,17 @@ def test_anchors_are_a_random_team_and_the_best_published_result():
     assert scale.references == anchor.references and scale.random == anchor.random
 
 
+def test_the_ceiling_of_balance_is_what_can_be_reached_in_its_time():
+    ceiling = read_anchors("mean_return")["vmas/balance"].references[0]
+    assert (ceiling.algorithm, ceiling.value) == ("ceiling", 60.0) and "100 steps" in ceiling.note
+    [scale] = summarise([make_run("vmas/balance")], options=QUICK).scales
+    assert scale.one == 60 and "1 is a ceiling, 60" in scale.text and scale.one_is == "a ceiling"
+
+
+def test_without_a_random_teams_value_the_text_says_what_0_is():
+    assert "0 is the worst value here" in summarise([make_run()], options=QUICK).normalisation_text
+
+
 def test_fixed_scales_do_not_depend_on_who_else_is_in_the_report():
     runs = [make_run("rware/tiny-2ag", "mappo", seed, absolute=[10.0 + seed]) for seed in range(3)]
     alone = summarise(runs, options=QUICK)
@@ -228,6 +239,7 @@ def test_lower_is_better_where_the_task_says_so():
         assert summary.ranking is not None and summary.ranking.algorithms == ("careful", "rash")
         assert summary.improvements[0].probability.value == 1  # careful over rash
         assert summary.finals[0].values.tolist() == [1, 1, 1]
+        assert ("sign changed" in summary.scale_text) == (normalisation is Normalisation.none)
 
 
 def test_values_that_are_all_the_same():

@@ -43,12 +43,6 @@ NOTE_CHARACTERS_PER_INCH = 25
 LONGEST_NAME = 26
 GREY = "#6e6e6e"
 
-SCALES = {
-    Normalisation.anchors: "Scores on fixed scales: 0 is a random team, 1 the best published result.",
-    Normalisation.minmax: "Scores by minimum and maximum of these runs: 0 is their worst value, 1 their best.",
-    Normalisation.none: "Values as they are, not normalised.",
-}
-
 STYLE: Any = {  # matplotlib's parameters
     "font.family": "DejaVu Sans",
     "font.size": 7.5,
@@ -311,7 +305,7 @@ def _draw_task_panel(summary: Summary, panel: Axes, task: TaskCurves, scale: Sca
 
 
 def _levels(scale: Scale) -> list[tuple[str, float]]:
-    """What is drawn as lines: the random team, and published results, the best first."""
+    """What is drawn as lines: the random team, and what else there is to compare with, the best first."""
     levels = [("random", scale.random)] if scale.random is not None else []
     return levels + [(reference.algorithm, reference.value) for reference in scale.references]
 
@@ -406,7 +400,7 @@ def _note(figure: Figure, note: str, legend_rows: int = 0) -> None:
 
 def _scores_note(summary: Summary) -> str:
     tasks = text.count(len(summary.aggregate_tasks), "task")
-    return f"{SCALES[summary.options.normalisation]} {tasks}, {_seeds(summary)}."
+    return f"{summary.scale_text} {tasks}, {_seeds(summary)}."
 
 
 def _bootstrap(repetitions: int) -> str:
@@ -429,7 +423,7 @@ def _sources(scales: Sequence[Scale]) -> str:
     listed = "; ".join(
         f"{', '.join(filter(None, values))}: {source}".removeprefix(": ") for source, values in by_source.items()
     )
-    return f"{random}{f'Dashed: published results. {listed}.' if listed else ''}"
+    return f"{random}{f'Dashed: to compare with. {listed}.' if listed else ''}"
 
 
 def _unit_of_scores(summary: Summary) -> str:

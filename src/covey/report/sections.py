@@ -20,7 +20,6 @@ from covey.experiment.console import format_seconds
 from covey.report import text
 from covey.report.benchmarks import STATES, Attempt, Benchmark
 from covey.report.document import last
-from covey.report.figures import SCALES
 from covey.report.markup import Html, join, tag
 from covey.report.pieces import (
     algorithm_cell,
@@ -227,7 +226,7 @@ def curves(summary: Summary) -> Html:
         chart("efficiency", label),
         note(
             f"IQM of scores over {text.count(len(summary.aggregate_tasks), 'task')} and all seeds, with 95% "
-            f"intervals of a stratified bootstrap. {SCALES[summary.options.normalisation]} Point at the chart, or "
+            f"intervals of a stratified bootstrap. {summary.scale_text} Point at the chart, or "
             "select it and use the arrow keys, for values."
         ),
     )
@@ -274,7 +273,7 @@ def profiles(summary: Summary) -> Html | None:
         chart("profiles", label),
         note(
             "The share of runs with a score above τ: a curve further to the right and up is better. "
-            f"{SCALES[summary.options.normalisation]}"
+            f"{summary.scale_text}"
         ),
     )
 
@@ -397,7 +396,7 @@ def _references(scale: Scale) -> Html | None:
         for r in scale.references
     ]
     columns = ("Result", "Value", "Frames", "Source")
-    heading = f"{text.count(len(rows), 'published result')} to compare with (dashed lines)"
+    heading = f"{text.count(len(rows), 'result')} to compare with (dashed lines)"
     return tag("details", tag("summary", heading), table(columns, rows, numbers=(1, 2)))
 
 

@@ -2,7 +2,8 @@
 
 Plain frozen dataclasses of strings, floats and NumPy arrays; nothing here draws or formats. What can be undefined is
 NaN: intervals of a single seed, for example. Which choices were made stands beside the numbers, as sentences to print:
-`Scale.text` per task, `Summary.normalisation_text`, `final_text`, `curve_text`, `interval_text`, `test_text`.
+`Scale.text` per task, and `Summary.normalisation_text`, `scale_text`, `final_text`, `curve_text`, `interval_text` and
+`test_text`.
 
 Scores are normalised values: 0 is the zero point of a task's scale, 1 its one. Values are in the metric's own unit.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import enum
 import itertools
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -67,6 +69,8 @@ class Scale:
     zero: float
     one: float
     text: str  # "0 is a random team (0.02637); 1 is sable, 21.17 (Sable (Mahjoub et al., …), table 5)"
+    zero_is: str  # "a random team": in general words, to count scales by
+    one_is: str  # "the best published result"
     random: float | None  # to draw as a line
     references: tuple[Reference, ...]  # to draw as lines, each with its source
     returns: str  # what a return means in this task; "" where unknown
@@ -194,6 +198,7 @@ class Summary:
     costs: tuple[Cost, ...]
 
     normalisation_text: str
+    scale_text: str  # what 0 and 1 are on the scales of `aggregate_tasks`, for under a figure
     final_text: str
     curve_text: str
     interval_text: str
@@ -253,6 +258,7 @@ def summarise(runs: Sequence[Run], problems: Sequence[Problem] = (), options: Op
         costs=tuple(make_costs(cells, tasks, algorithms, noted)),
         problems=tuple(dict.fromkeys(noted)),
         normalisation_text=NORMALISATION_TEXT[options.normalisation],
+        scale_text=describe_scales([scales[task] for task in shared], options.normalisation, higher_is_better),
         final_text=FINAL_TEXT,
         curve_text=CURVE_TEXT,
         interval_text=INTERVAL_TEXT.format(options=options),
@@ -264,8 +270,9 @@ def summarise(runs: Sequence[Run], problems: Sequence[Problem] = (), options: Op
 
 NORMALISATION_TEXT = {
     Normalisation.anchors: "Scores are on fixed scales: 0 is a random team, 1 the best published result that is "
-    "comparable, both of the task's default configuration. Where there is none, 1 is the best run here. Scores above 1 "
-    "and below 0 are possible.",
+    "comparable, or a ceiling or a hand-written heuristic above it, all of the task's default configuration. Where "
+    "there is none, 1 is the best run here; where a random team's value is not known, or no run is above it, 0 is the "
+    "worst value here. Scores above 1 and below 0 are possible.",
     Normalisation.minmax: "Scores are relative to these runs: 0 is the smallest and 1 the largest value of any "
     "evaluation of any algorithm on the task. They change when algorithms are added or left out.",
     Normalisation.none: "Values are not normalised. Aggregates over tasks mean something only where the tasks' values "
@@ -494,14 +501,16 @@ def make_scales(
         anchor = _usable_anchor(task, here, anchors, problems)
         finals = np.array([s.final(finals_of[task])[0] for s in here])
         everything = np.concatenate([finals, *(s.values for s in here)])
-        zero, one, text = _zero_and_one(normalisation, anchor, finals, everything, higher_is_better)
-        if zero == one:
+        zero, one = _zero_and_one(normalisation, anchor, finals, everything, higher_is_better)
+        if zero.value == one.value:
             problems.append(Problem(what="all values are the same", where=task, why="its scores are 0"))
         scales[task] = Scale(
             task=task,
-            zero=zero,
-            one=one,
-            text=text,
+            zero=zero.value,
+            one=one.value,
+            text=f"0 is {zero.text}; 1 is {one.text}",
+            zero_is=zero.kind,
+            one_is=one.kind,
             random=anchor.random,
             references=anchor.references,
             returns=anchor.returns or next((str(s.run.environment.get("returns") or "") for s in here), ""),
@@ -524,31 +533,77 @@ def _usable_anchor(
     return anchor
 
 
+@dataclass(frozen=True, kw_only=True)
+class End:
+    """What 0 or 1 is on a task's scale: its value, what it is in general words, and in words of its own."""
+
+    value: float
+    kind: str
+    text: str
+
+
+RANDOM_TEAM = "a random team"
+PUBLISHED = "the best published result"
+NOT_PUBLISHED = {"ceiling": "a ceiling", "heuristic": "a hand-written heuristic"}  # by a reference's algorithm
+BEST_HERE, WORST_HERE = "the best of these runs", "the worst value of these runs"
+
+
 def _zero_and_one(
     normalisation: Normalisation, anchor: Anchor, finals: np.ndarray, everything: np.ndarray, higher_is_better: bool
-) -> tuple[float, float, str]:
-    """A scale's ends, and in words what they are. `one` is below `zero` where lower is better."""
+) -> tuple[End, End]:
+    """A scale's ends. That of 1 is below that of 0 where lower is better."""
     best, worst = (np.max, np.min) if higher_is_better else (np.min, np.max)
     sign = 1.0 if higher_is_better else -1.0
     if normalisation is Normalisation.none:
-        text = "values as they are" if higher_is_better else "values with their sign changed: lower is better"
-        return 0.0, sign, text
+        zero, one = (End(value=value, kind=f"{value:g}", text=f"a value of {value:g}") for value in (0.0, sign))
+        return zero, one
     if normalisation is Normalisation.minmax:
-        zero, one = float(worst(everything)), float(best(everything))
-        return zero, one, f"0 is the worst value in these runs ({zero:.4g}), 1 the best ({one:.4g})"
+        low, high = (float(end(everything)) for end in (worst, best))
+        return (
+            End(value=low, kind=WORST_HERE, text=f"the worst value in these runs ({low:.4g})"),
+            End(value=high, kind=BEST_HERE, text=f"the best ({high:.4g})"),
+        )
+    top = _top(anchor, float(best(finals)), sign)
+    if anchor.random is not None and sign * anchor.random < sign * top.value:
+        return End(value=anchor.random, kind=RANDOM_TEAM, text=f"{RANDOM_TEAM} ({anchor.random:.4g})"), top
+    low = float(worst(everything))
+    why = "what a random team earns is not known" if anchor.random is None else "no run is above a random team"
+    return End(value=low, kind=WORST_HERE, text=f"the worst value here ({low:.4g}): {why}"), top
+
+
+def _top(anchor: Anchor, best: float, sign: float) -> End:
+    """What 1 is on a fixed scale."""
     reference = max(anchor.references, key=lambda r: sign * r.value, default=None)
     if reference is not None and (anchor.random is None or sign * reference.value > sign * anchor.random):
-        one, one_text = reference.value, f"{reference.algorithm}, {reference.value:.4g} ({reference.source})"
-    else:
-        one = float(best(finals))
-        one_text = f"the best run here ({one:.4g}), for want of a comparable published result above random"
-    if anchor.random is not None and sign * anchor.random < sign * one:
-        zero, zero_text = anchor.random, f"a random team ({anchor.random:.4g})"
-    else:
-        zero = float(worst(everything))
-        why = "what a random team earns is not known" if anchor.random is None else "no run is above a random team"
-        zero_text = f"the worst value here ({zero:.4g}): {why}"
-    return zero, one, f"0 is {zero_text}; 1 is {one_text}"
+        name = NOT_PUBLISHED.get(reference.algorithm, reference.algorithm)
+        return End(
+            value=reference.value,
+            kind=NOT_PUBLISHED.get(reference.algorithm, PUBLISHED),
+            text=f"{name}, {reference.value:.4g} ({reference.source})",
+        )
+    text = f"the best run here ({best:.4g}), for want of a comparable published result above random"
+    return End(value=best, kind=BEST_HERE, text=text)
+
+
+def describe_scales(scales: Sequence[Scale], normalisation: Normalisation, higher_is_better: bool) -> str:
+    """What 0 and 1 are, with the number of tasks where that differs."""
+    if not scales:
+        return ""
+    if normalisation is Normalisation.none:
+        return f"Values {'as they are' if higher_is_better else 'with their sign changed'}, not normalised."
+    if normalisation is Normalisation.minmax:
+        return "Scores by minimum and maximum of these runs: 0 is their worst value, 1 their best."
+    zero, one = (_counted([getattr(scale, name) for scale in scales]) for name in ("zero_is", "one_is"))
+    fixed = any(scale.zero_is == RANDOM_TEAM or scale.one_is != BEST_HERE for scale in scales)
+    return f"Scores {'on fixed scales' if fixed else 'relative to these runs'}: 0 is {zero}; 1 is {one}."
+
+
+def _counted(kinds: Sequence[str]) -> str:
+    """`a ceiling`, or `a ceiling (2 tasks), the best of these runs (1 task)`, the most frequent first."""
+    counts = Counter(kinds).most_common()
+    if len(counts) == 1:
+        return counts[0][0]
+    return ", ".join(f"{kind} ({number} task{'' if number == 1 else 's'})" for kind, number in counts)
 
 
 # ---------------------------------------------------------------------------------------------------------- aggregates
