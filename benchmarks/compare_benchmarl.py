@@ -31,7 +31,6 @@ TARGETS = {  # by algorithm and number of cores
     "maddpg": {2: 5.0},
     "masac": {2: 6.0},
 }
-DISCRETE = ("iql", "vdn", "qmix")
 OVERRIDES = ["experiment=benchmarl", "task=vmas/navigation", "experiment.platform=cpu"]
 
 
@@ -73,8 +72,7 @@ def train_covey(algorithm: str, cores: int) -> float:
     from covey.experiment.compose import compose
 
     devices = common.start(cores, range(cores))
-    discrete = ["task.continuous_actions=false"] if algorithm in DISCRETE else []
-    config = compose([*OVERRIDES, f"algorithm={algorithm}", f"experiment.devices={cores}", *discrete])
+    config = compose([*OVERRIDES, f"algorithm={algorithm}", f"experiment.devices={cores}"])
     loop = build(config, devices).loop
     state: Any = loop.init(jax.random.key(0))
 

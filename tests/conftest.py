@@ -44,6 +44,7 @@ TINY = {
     "gnn": ("model.layers=[16]", "model.hidden_size=16", "model.layers_after=[]"),
     "attention": ("model.hidden_size=16", "model.layers_after=[]"),
     "deepsets": ("model.layers=[16]", "model.layers_after=[16]"),
+    "sequence": (),
 }
 TINY_LOOP = {
     "online": (

@@ -424,8 +424,8 @@ All that `covey train` takes goes for every experiment, or, after names and colo
   qmix:experiment.frames=2e6                  those of an algorithm, task or model
   iql,qmix:vmas/balance:algorithm.lr=1e-4     those of either algorithm on one task
 
-Each experiment has one device unless experiment.devices=N says otherwise. Algorithms for discrete actions only get
-task.continuous_actions=false on tasks that have this field. Exit code 1: some failed, and the others went on.
+Each experiment has one device unless experiment.devices=N says otherwise. Exit code 1: some failed, and the others
+went on.
 
 A benchmark of your own is a file my_conf/benchmark/NAME.yaml (config_dir=my_conf) with any of the fields algorithms,
 tasks, models, seeds, overrides (a list of the above), and base, the benchmark that it derives from.

@@ -6,7 +6,7 @@ import jax
 import pytest
 
 from covey.errors import UsageError
-from covey.experiment.build import build_algorithm, build_env
+from covey.experiment.build import build, build_algorithm, build_env
 from covey.experiment.compose import compose
 
 
@@ -28,6 +28,20 @@ def test_two_algorithms_in_one_task(trained, algorithm, other, iterations):
     assert returns["guessers"] == pytest.approx(0.5, abs=0.1)  # there is nothing to learn
     assert type(team.learner["copiers"].params) is type(team.learner["guessers"].params)
     assert jax.tree.structure(team.learner["copiers"]) != jax.tree.structure(team.learner["guessers"])
+
+
+def test_groups_may_remember_for_different_times():
+    """From replay each takes of a sequence what it needs; what was just collected has one carry for all."""
+    fields = ["algorithm.groups.guessers=isac", "model=gru", "model.groups.guessers=mlp", "critic_model=mlp"]
+    config = compose(["task=probe/groups", "algorithm=iql", *fields, "algorithm.groups.guessers.n_step=3"])
+    parts = build(config, jax.devices()[:1])
+    lengths = {name: part.sequence_length for name, part in parts.algorithm.groups.items()}
+    assert lengths["guessers"] == 3 < lengths["copiers"] == parts.algorithm.sequence_length
+    config = compose(
+        ["task=probe/groups", "algorithm=ippo", "model=gru", "algorithm.groups.guessers.sequence_length=8"]
+    )
+    with pytest.raises(UsageError, match=r"must agree on one sequence_length, not \[0, 8\]"):
+        build(config, jax.devices()[:1])
 
 
 def test_only_groups_with_ids_are_told_who_they_are():

@@ -59,3 +59,55 @@ def test_two_iterations(fresh, algorithm, kind):
     for name, values in team.metrics.items():
         if not name.startswith("collection/"):  # there, NaN is an episode that has not ended
             assert np.isfinite(values).all(), name
+
+
+# ---------------------------------------------------------------------------------------------------------- models
+
+FAMILIES = {
+    "mappo": "probe/copy",
+    "pqn": "probe/copy",
+    "qmix": "probe/copy",
+    "masac": "probe/target",
+    "maddpg": "probe/target",
+}
+MODELS = [
+    entry.name for entry in registry.models if entry.name not in ("mlp", "cnn")
+]  # of these, the rest of the tests
+NEEDED = {"sequence": ("model.stages={see:{model:mlp},meet:{model:gnn},keep:{model:gru}}",)}
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("algorithm", FAMILIES)
+def test_every_family_takes_every_model(algorithm, model):
+    """Building traces an iteration, update included."""
+    words = [f"algorithm={algorithm}", f"task={FAMILIES[algorithm]}", f"model={model}", *NEEDED.get(model, ())]
+    build(compose([*words, "experiment.devices=1"]), jax.devices()[:1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("algorithm", FAMILIES)
+def test_two_iterations_with_every_model(fresh, algorithm, model):
+    fields = ("buffer.batch_size=16",) if registry.algorithms[algorithm].loop == "replay" else ()
+    shapes = {"iterations": 2, "num_envs": 4, "rollout_length": 32}
+    team = fresh(FAMILIES[algorithm], *NEEDED.get(model, ()), *fields, algorithm=algorithm, model=model, **shapes)
+    for name, values in team.metrics.items():
+        if not name.startswith("collection/"):
+            assert np.isfinite(values).all(), name
+
+
+def test_a_global_state_is_not_cut_into_agents():
+    """SMAX's has 120 numbers for 5 agents, of which none owns 24."""
+    common = ["algorithm=mappo", "task=smax/2s3z", "critic_model=attention", "experiment.devices=1"]
+    parts = build(compose(common), jax.devices()[:1])  # auto: the joint observation
+    assert parts.env.spec.state_shape == (120,)
+    with pytest.raises(UsageError, match="reads the agents' observations, not a global state"):
+        build(compose([*common, "algorithm.critic_sees=state"]), jax.devices()[:1])
+
+
+def test_a_rollout_must_fit_into_the_buffer():
+    config = compose(
+        ["algorithm=iql", "task=probe/copy", "buffer.size=256", "experiment.num_envs=64", "experiment.devices=1"]
+    )
+    with pytest.raises(UsageError, match="leaves 4 steps for each environment, fewer than rollout_length=8"):
+        build(config, jax.devices()[:1])

@@ -57,6 +57,16 @@ def test_illegal_actions_are_never_taken_nor_believed(trained):
     assert team.returns()["agents"] == pytest.approx(1.0, abs=0.01)
 
 
+def test_the_dead_earn_nothing(trained):
+    """Of two agents one earns 1 in two steps and one in four: the team 1, 1, ½, ½, as it is reported."""
+    team = trained("probe/death", DISCOUNT, "task.num_agents=2", algorithm="vdn", iterations=80)
+    values = [0.5]
+    for reward in (0.5, 1.0, 1.0):
+        values.append(reward + GAMMA * values[-1])
+    assert q_value(team) == pytest.approx(np.mean(values), abs=0.05)
+    assert team.returns()["agents"] == pytest.approx(3.0)
+
+
 @slow
 def test_memory_is_needed_and_used(trained):
     team = trained("probe/memory", algorithm="iql", model="gru", iterations=400)
@@ -164,4 +174,4 @@ def test_impossible_fields_are_refused(fields):
 
 def test_continuous_actions_are_refused(fresh):
     with pytest.raises(ValueError, match="continuous_actions=false"):
-        fresh("vmas/navigation", algorithm="iql", iterations=0)
+        fresh("vmas/navigation", "task.continuous_actions=true", algorithm="iql", iterations=0)

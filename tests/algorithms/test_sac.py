@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from covey.algorithms.sac import ISAC, _target_entropy
+from covey.algorithms.sac import ISAC, target_entropy
 from covey.types import Continuous, Discrete
 
 slow = pytest.mark.slow
@@ -69,13 +70,15 @@ def test_the_actor_may_move_less_often(trained):
 
 
 def test_target_entropies_by_hand():
-    assert _target_entropy(ISAC, Continuous(low=(-1.0, -1.0), high=(1.0, 1.0))) == -2.0
-    assert _target_entropy(ISAC, Discrete(5)) == pytest.approx(0.2 * np.log(5))
+    assert target_entropy(ISAC, Continuous(low=(-1.0, -1.0), high=(1.0, 1.0)), None) == -2.0
+    assert target_entropy(ISAC, Discrete(5), None) == pytest.approx(0.2 * np.log(5))
     # Uniform on ±1 has entropy log 2, on (0, 0.5) a log 4 less: so much less is the target.
-    assert _target_entropy(ISAC, Continuous(low=(0.0,), high=(0.5,))) == pytest.approx(-1.0 - np.log(4))
+    assert target_entropy(ISAC, Continuous(low=(0.0,), high=(0.5,)), None) == pytest.approx(-1.0 - np.log(4))
+    mask = jnp.array([[True, True, False, True, True], [False, False, True, False, False]])
+    np.testing.assert_allclose(target_entropy(ISAC, Discrete(5), mask), [0.2 * np.log(4), 0.0], rtol=1e-6)
     chosen = dataclasses.replace(ISAC, target_entropy=-1.0)
-    assert _target_entropy(chosen, Continuous(low=(0.0,), high=(0.5,))) == -1.0
-    assert _target_entropy(chosen, Discrete(5)) == pytest.approx(0.2 * np.log(5))
+    assert target_entropy(chosen, Continuous(low=(0.0,), high=(0.5,)), None) == -1.0
+    assert target_entropy(chosen, Discrete(5), None) == pytest.approx(0.2 * np.log(5))
 
 
 @pytest.mark.parametrize("fields", [{"lr": 0}, {"alpha": 0}, {"num_critics": 0}, {"tau": 2.0}, {"burn_in": -1}])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,6 +31,7 @@ AGENTS, SEQUENCES, SIZE = 2, 4, 3
 CONTINUOUS = Continuous(low=(-1.0,), high=(1.0,))
 CASES: Mapping[str, ActionSpec] = {
     "iql": Discrete(3),
+    "vdn": Discrete(3),
     "qmix": Discrete(3),
     "isac": CONTINUOUS,
     "masac": Discrete(3),
@@ -95,6 +97,34 @@ def test_steps_beyond_a_groups_own_sequence_change_nothing(name, same_bits):
     same_bits(
         updated(algorithm, Batch(transitions=short))[0].params, updated(algorithm, Batch(transitions=long))[0].params
     )
+
+
+def rated(name: str, legal: list[bool]) -> Array:
+    """Priorities where of the first agent's next actions those are legal, and of the others' the first alone.
+
+    The reward is far above all values, so that the better the successor is, the larger an error is.
+    """
+    algorithm = make(name)
+    step = transitions(algorithm, Discrete(3), 1)["agents"]
+    mask = jnp.tile(jnp.array([True, False, False]), (*step.alive.shape, 1)).at[..., 0, :].set(jnp.array(legal))
+    step = dataclasses.replace(step, reward=jnp.full_like(step.reward, 100.0), next_action_mask=mask)
+    state = algorithm.init(jax.random.key(1))
+    batch = Batch(transitions={"agents": step})
+    return jax.jit(algorithm.update)(state, batch, jax.random.key(2), jnp.float32(0))[2]["agents"]
+
+
+@pytest.mark.parametrize("name", ["iql", "vdn", "qmix", "masac"])
+def test_only_legal_actions_count_in_a_target(name):
+    """The best of two is the better of each alone; for SAC, which takes a mean over them, something between."""
+    first, second, third = (rated(name, [i == k for i in range(3)]) for k in range(3))
+    both = rated(name, [True, True, False])
+    low, high = np.minimum(first, second), np.maximum(first, second)
+    assert (np.abs(third - high) > 1e-3).any()  # the illegal one is worth something else
+    if name == "masac":
+        entropy = 0.1 * np.log(2)  # what the temperature adds at most
+        assert (both >= low - 1e-4).all() and (both <= high + entropy).all()
+    else:
+        np.testing.assert_allclose(both, high, atol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["isac", "masac"])

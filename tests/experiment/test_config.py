@@ -25,6 +25,7 @@ from covey.experiment.config import (
     Config,
     OnlineConfig,
     Platform,
+    ReplayConfig,
     check,
     choice_defaults,
     from_dict,
@@ -375,6 +376,39 @@ def test_benchmarl_preset() -> None:
     assert config.model.config == config.critic_model.config
     assert config.model.config.layers == (256, 256)
     assert compose(["experiment=benchmarl", "model=gru"]).model.name == "gru"
+
+
+@pytest.mark.parametrize("algorithm", ["iql", "vdn", "qmix", "isac", "masac", "iddpg", "maddpg"])
+def test_benchmarl_preset_of_what_learns_from_replay(algorithm) -> None:
+    config = compose(["experiment=benchmarl", f"algorithm={algorithm}", "task=vmas/navigation"])
+    experiment, fields = config.experiment, config.algorithm.config
+    assert isinstance(experiment, ReplayConfig)
+    assert (experiment.frames_per_iteration, experiment.updates, experiment.random_frames) == (6000, 1000, 0)
+    assert (experiment.buffer.size, experiment.buffer.batch_size) == (1_000_000, 128)
+    assert (fields.lr, fields.adam_eps, fields.max_grad_norm, fields.gamma, fields.tau) == (
+        5e-5,
+        1e-6,
+        5.0,
+        0.99,
+        0.005,
+    )
+    assert fields.lr_schedule.name == "constant" and not fields.agent_ids
+    assert config.task.config.continuous_actions == (algorithm not in ("iql", "vdn", "qmix"))
+    if algorithm.endswith("sac"):
+        assert (fields.alpha, fields.target_entropy, fields.discrete_entropy) == (1.0, -1.0, 0.2)
+    elif algorithm.endswith("ddpg"):
+        assert (fields.noise_start, fields.noise_end, fields.target_actor) == (0.8, 0.01, False)
+    else:
+        assert (fields.epsilon_start, fields.epsilon_end, fields.double_q) == (0.8, 0.01, False)
+
+
+def test_algorithms_without_continuous_actions_get_discrete_ones() -> None:
+    """Where the task has both and nobody chose."""
+    assert not compose(["algorithm=iql", "task=vmas/balance"]).task.config.continuous_actions
+    assert compose(["algorithm=ippo", "task=vmas/balance"]).task.config.continuous_actions
+    assert compose(
+        ["algorithm=iql", "task=vmas/balance", "task.continuous_actions=true"]
+    ).task.config.continuous_actions
 
 
 # --------------------------------------------------------------------------------------------- groups of their own

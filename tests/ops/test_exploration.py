@@ -24,11 +24,11 @@ def test_epsilon_greedy_explores_legal_actions_alone():
     np.testing.assert_allclose(counts, [0.25, 0.75, 0.0], atol=0.03)
 
 
-def test_a_team_earns_the_mean_of_its_living():
+def test_a_team_earns_the_mean_of_what_its_living_do():
     reward = jnp.array([[1.0, 3.0], [1.0, 100.0], [5.0, 5.0]])
     alive = jnp.array([[True, True], [True, False], [False, False]])
     terminated = jnp.array([[False, True], [True, False], [False, False]])
     mean, ended, counts = team_of(reward, terminated, alive)
-    np.testing.assert_allclose(mean, [2.0, 1.0, 0.0])
+    np.testing.assert_allclose(mean, [2.0, 0.5, 0.0])
     np.testing.assert_array_equal(ended, [False, True, True])
     np.testing.assert_array_equal(counts, [True, True, False])

@@ -7,7 +7,7 @@ task. So every group has parameters, optimiser and batch of its own, and groups 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import jax
@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import optax
 
 from covey import registry
-from covey.errors import UsageError
 from covey.networks.network import Model, make_model
 from covey.ops.devices import mean_over_devices
 from covey.types import Algorithm, Array, Batch, Discrete, EnvSpec, Key, PyTree, TimeStep, Transition
@@ -130,9 +129,6 @@ def make_group(name: str, config: Any, spec: EnvSpec, group: str, context: Conte
 
 def make_team(parts: Mapping[str, Algorithm], hooks: Hooks = Hooks()) -> Algorithm:
     """One algorithm out of one per group: states, carries, actions and extras become dicts by group."""
-    sequence_lengths = {algorithm.sequence_length for algorithm in parts.values()} - {1}
-    if len(sequence_lengths) > 1:
-        raise UsageError(f"groups must agree on one sequence_length, not {sorted(sequence_lengths)}")
 
     def init(key: Key) -> PyTree:
         keys = jax.random.split(key, len(parts))
@@ -170,9 +166,14 @@ def make_team(parts: Mapping[str, Algorithm], hooks: Hooks = Hooks()) -> Algorit
         initial_carry=initial_carry,
         act=act,
         update=update,
-        sequence_length=max(sequence_lengths, default=1),
+        sequence_length=_common_sequence_length([part.sequence_length for part in parts.values()]),
         groups=parts,
     )
+
+
+def _common_sequence_length(lengths: Sequence[int]) -> int:
+    """The longest, of which a group without memory takes single steps; or the whole rollout, which is 0."""
+    return 0 if 0 in lengths else max(lengths)
 
 
 def _hooked(hooks: Hooks, group: str, transitions: Transition) -> tuple[Transition, dict[str, Array]]:

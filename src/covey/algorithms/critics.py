@@ -26,10 +26,20 @@ class CriticOutputs(enum.Enum):
     one = "a centralised critic of continuous actions has one output, which all agents share"
 
 
-def resolve(sees: CriticSees, spec: EnvSpec) -> CriticSees:
-    """`auto` settled; raises where there is no global state to see."""
+def resolve(sees: CriticSees, spec: EnvSpec, model: Model) -> CriticSees:
+    """`auto` settled; raises where there is no global state to see, or a model that cannot see one.
+
+    A model over agents takes its input for their observations side by side. A global state may have a size that
+    divides by their number too, and would be cut into pieces that are nobody's.
+    """
+    over_agents = getattr(model.config, "reads_team", False)
     if sees is CriticSees.auto:
-        return CriticSees.joint if spec.state_shape is None else CriticSees.state
+        return CriticSees.joint if spec.state_shape is None or over_agents else CriticSees.state
+    if sees is CriticSees.state and over_agents:
+        raise ValueError(
+            f"critic_model '{model.name}' reads the agents' observations, not a global state; "
+            "use algorithm.critic_sees=joint, or another critic_model"
+        )
     if sees is CriticSees.state and spec.state_shape is None:
         raise ValueError("critic_sees=state, but the task has no global state; use joint or auto")
     return sees
@@ -88,7 +98,7 @@ def make_critics(
 
     A critic that sees everything has outputs for each agent, since rewards need not be shared, or one for all.
     """
-    sees = resolve(sees, spec)
+    sees = resolve(sees, spec, model)
     centralised = sees is not CriticSees.own
     num_agents = spec.groups[group].num_agents
     size = math.prod(seen_shape(sees, spec, group)) + action_size * (num_agents if centralised else 1)

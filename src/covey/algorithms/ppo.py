@@ -153,7 +153,7 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
     num_agents, observation_shape = group_spec.num_agents, group_spec.observation_shape
     distribution = make_distribution(group_spec.action)
     axis = context.device_axis
-    sees = resolve(config.critic_sees, spec)
+    sees = resolve(config.critic_sees, spec, context.critic_model)
     centralised = sees is not CriticSees.own
     one_value = centralised and (config.critic_outputs is CriticOutputs.one or not config.share_critic_parameters)
 

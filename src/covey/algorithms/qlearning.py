@@ -13,8 +13,8 @@ Memory is a property of the network: sequences of `sequence_length` steps are le
 acted with, after `burn_in` steps that only bring it up to date.
 
 Differences from the papers:
-- A team's reward is the mean over its living agents, so shared rewards stay as they are. The team terminates when all
-  of its agents have.
+- A team's reward is the mean over its agents, so shared rewards stay as they are; the dead earn nothing. The team
+  terminates when all of its agents have.
 - Time limits bootstrap from the true final observation, with the memory that leads to it.
 - Dead agents count for nothing: no loss of their own, and no part in the team's value.
 - Target networks follow softly by default; `target_interval` copies them now and then instead.

@@ -81,7 +81,7 @@ class SacConfig:
     alpha: float = 0.1  # the temperature at the start
     learn_alpha: bool = True
     target_entropy: float | None = None  # of continuous actions; None: −1 for each, where bounds are ±1
-    discrete_entropy: float = 0.2  # of discrete actions, a share of the largest entropy
+    discrete_entropy: float = 0.2  # of discrete actions, a share of the largest entropy that legal ones can have
     sequence_length: int = 16  # steps a memory is unrolled in learning, besides `burn_in`
     burn_in: int = 0
 
@@ -110,12 +110,11 @@ class SacState:
 def make_sac(config: SacConfig, spec: EnvSpec, group: str, context: Context) -> Algorithm:
     """SAC for one group of a task."""
     group_spec = spec.groups[group]
-    action, num_agents, axis = group_spec.action, group_spec.num_agents, context.device_axis
-    if not isinstance(action, (Continuous, Discrete)):
+    action_spec, num_agents, axis = group_spec.action, group_spec.num_agents, context.device_axis
+    if not isinstance(action_spec, (Continuous, Discrete)):
         raise ValueError(f"SAC needs continuous actions or one discrete choice, and group '{group}' acts otherwise")
-    discrete = isinstance(action, Discrete)
-    distribution = make_distribution(action)
-    entropy_target = _target_entropy(config, action)
+    discrete = isinstance(action_spec, Discrete)
+    distribution = make_distribution(action_spec)
     actor = make_network(
         context.model,
         name=f"{group}/actor",
@@ -130,8 +129,8 @@ def make_sac(config: SacConfig, spec: EnvSpec, group: str, context: Context) -> 
         spec,
         group,
         sees=config.critic_sees,
-        action_size=0 if isinstance(action, Discrete) else action.size,
-        num_outputs=action.num_actions if isinstance(action, Discrete) else 1,
+        action_size=0 if isinstance(action_spec, Discrete) else action_spec.size,
+        num_outputs=action_spec.num_actions if isinstance(action_spec, Discrete) else 1,
         num_critics=config.num_critics,
         outputs=config.critic_outputs,
         share_parameters=config.share_critic_parameters,
@@ -217,8 +216,9 @@ def make_sac(config: SacConfig, spec: EnvSpec, group: str, context: Context) -> 
 
     def actor_loss(
         params: PyTree, state: SacState, steps: Transition, carry: PyTree, weights: Array, alive: Array, key: Key
-    ) -> tuple[Array, Array]:
-        """The loss, and the policy's mean entropy, to which samples' importance does not matter."""
+    ) -> tuple[Array, dict[str, Array]]:
+        """The loss, the policy's mean entropy and by how much it is above the target; samples' importance does not
+        matter to these."""
         parameters = apply_after(actor, params, steps.observation, carry, steps.reset, burn_in)
         mask = None if steps.action_mask is None else steps.action_mask[burn_in:]
         action, log_prob = draw(parameters, mask, key)
@@ -228,8 +228,10 @@ def make_sac(config: SacConfig, spec: EnvSpec, group: str, context: Context) -> 
         alpha = jnp.exp(state.params["log_alpha"])
         value = soft_value(values, parameters, mask, log_prob, alpha)
         entropy = distribution.entropy(parameters, mask, None) if log_prob is None else -log_prob
+        surplus = entropy - target_entropy(config, action_spec, mask)
         kept = len(weights)
-        return -weighted_mean(value[:kept], weights), weighted_mean(entropy[:kept], alive)
+        about = {"entropy": weighted_mean(entropy[:kept], alive), "surplus": weighted_mean(surplus[:kept], alive)}
+        return -weighted_mean(value[:kept], weights), about
 
     def update(state: SacState, batch: Batch, key: Key, progress: Array) -> tuple[SacState, dict[str, Array], Array]:
         steps = batch.transitions[group]
@@ -242,7 +244,7 @@ def make_sac(config: SacConfig, spec: EnvSpec, group: str, context: Context) -> 
         updates = state.updates + 1
         delay = config.policy_delay
 
-        def policy_gradient() -> tuple[tuple[Array, Array], PyTree]:
+        def policy_gradient() -> tuple[tuple[Array, dict[str, Array]], PyTree]:
             return jax.value_and_grad(actor_loss, has_aux=True)(
                 state.params["actor"], state, steps, carry, weights, alive, key_actor
             )
@@ -250,14 +252,15 @@ def make_sac(config: SacConfig, spec: EnvSpec, group: str, context: Context) -> 
         (q_loss, wrong), critic_grads = jax.value_and_grad(critic_loss, has_aux=True)(
             state.params["critic"], steps, target, weights
         )
-        (policy_loss, entropy), actor_grads = now_and_then(updates, delay, policy_gradient)
+        (policy_loss, about), actor_grads = now_and_then(updates, delay, policy_gradient)
         means = mean_over_living(
             {
                 "critic": critic_grads,
                 "actor": actor_grads,
                 "metrics": {"q_loss": q_loss, "q_value": weighted_mean(target, weights)},
                 # Between delayed updates these are zero: scaled, their means over updates are those of the others.
-                "delayed": {"policy_loss": policy_loss * delay, "entropy": entropy * delay},
+                "delayed": {"policy_loss": policy_loss * delay, "entropy": about["entropy"] * delay},
+                "surplus": about["surplus"],
             },
             alive,
             axis,
@@ -277,9 +280,8 @@ def make_sac(config: SacConfig, spec: EnvSpec, group: str, context: Context) -> 
             if not config.learn_alpha:
                 return state
             # d/d log α of −log α (log π + H̄), where −log π is the entropy
-            surplus = means["delayed"]["entropy"] / delay - entropy_target
             alpha_lr = state.coefficients["alpha_lr"] * factor(config.lr_schedule, progress)
-            return descend(optimiser, state, "log_alpha", surplus, alpha_lr)
+            return descend(optimiser, state, "log_alpha", means["surplus"], alpha_lr)
 
         state = improve(state) if delay == 1 else jax.lax.cond(updates % delay == 0, improve, lambda same: same, state)
         alpha = jnp.exp(state.params["log_alpha"])
@@ -294,8 +296,14 @@ def make_sac(config: SacConfig, spec: EnvSpec, group: str, context: Context) -> 
     )
 
 
-def _target_entropy(config: SacConfig, action: Discrete | Continuous) -> float:
-    """−(dimension), as in the paper, whose bounds are ±1: in other units an entropy is another by log(units)."""
+def target_entropy(config: SacConfig, action: Discrete | Continuous, mask: Array | None) -> Array | float:
+    """−(dimension), as in the paper, whose bounds are ±1: in other units an entropy is another by log(units).
+
+    Of discrete actions a share of the largest, `[…]` where a mask leaves agents fewer of them: who has no choice has no
+    entropy either, so that a target for all alike may be out of reach, and the temperature would grow without end.
+    """
+    if isinstance(action, Discrete) and mask is not None:
+        return config.discrete_entropy * jnp.log(jnp.maximum(mask.sum(-1), 1))
     if isinstance(action, Discrete):
         return config.discrete_entropy * math.log(action.num_actions)
     if config.target_entropy is not None:

@@ -60,7 +60,9 @@ class Sample:
     indices: Array | None
 
 
-def make_replay(config: BufferConfig, *, num_envs: int, sequence_length: int, num_devices: int = 1) -> Replay:
+def make_replay(
+    config: BufferConfig, *, num_envs: int, sequence_length: int, num_devices: int = 1, device_axis: str | None = None
+) -> Replay:
     """The part of a buffer that one of `num_devices` holds: the steps of its `num_envs` environments."""
     length = rows_length(config, num_envs * num_devices, sequence_length)
     batch_size = config.batch_size // num_devices
@@ -97,7 +99,7 @@ def make_replay(config: BufferConfig, *, num_envs: int, sequence_length: int, nu
         transitions = unpack(jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps))
         if not config.prioritised:
             return Sample(batch=Batch(transitions=transitions), indices=None)
-        weight = importance(sampled.probabilities, config.importance_exponent)
+        weight = importance(sampled.probabilities, config.importance_exponent, device_axis)
         return Sample(batch=Batch(transitions=transitions, weight=weight), indices=sampled.indices)
 
     def can_sample(state: PyTree) -> Array:
@@ -203,13 +205,16 @@ def rows_length(config: BufferConfig, num_envs: int, sequence_length: int) -> in
     return length
 
 
-def importance(probabilities: Array, exponent: float) -> Array:
-    """w_i = (min p / p_i)^β, at most 1 (Schaul et al., 2016, section 3.4, with the largest weight of the sample).
+def importance(probabilities: Array, exponent: float, device_axis: str | None = None) -> Array:
+    """w_i = (min p / p_i)^β, at most 1 (Schaul et al., 2016, section 3.4, with the largest weight of the sample, which
+    all devices share).
 
     0 for what has no probability: rounding in the sums of priorities can lead a draw to where nothing is.
     """
     possible = probabilities > 0
     least = jnp.min(jnp.where(possible, probabilities, jnp.inf))
+    if device_axis is not None:
+        least = jax.lax.pmin(least, device_axis)
     return jnp.where(possible, (least / jnp.where(possible, probabilities, 1.0)) ** exponent, 0.0)
 
 

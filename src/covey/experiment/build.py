@@ -185,12 +185,19 @@ def build_learning(config: Config, algorithm: Algorithm, num_devices: int) -> Le
     experiment = config.experiment
     if not isinstance(experiment, ReplayConfig):
         return None
+    rows = experiment.buffer.size // experiment.num_envs
+    if rows < experiment.rollout_length:
+        raise UsageError(
+            f"buffer.size={experiment.buffer.size} over num_envs={experiment.num_envs} leaves {rows} steps for each "
+            f"environment, fewer than rollout_length={experiment.rollout_length}"
+        )
     try:
         replay = make_replay(
             experiment.buffer,
             num_envs=experiment.num_envs // num_devices,
             sequence_length=algorithm.sequence_length,
             num_devices=num_devices,
+            device_axis=DEVICE_AXIS if num_devices > 1 else None,
         )
     except ValueError as error:
         raise UsageError(f"experiment: {error}") from error

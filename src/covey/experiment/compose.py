@@ -90,9 +90,19 @@ def compose(overrides: Sequence[str]) -> Config:
         check_key(item.key, scopes)
     composed = _apply(tree, values)
     composed["imports"] = list(dict.fromkeys(_imports(layers) + _as_list(composed.get("imports"))))
-    config = from_dict(composed)
+    config = _with_discrete_actions(from_dict(composed), [item.key for item in values], layers)
     own_code = config.imports or any(vars(config.hooks).values())
     return config if config.code_dir or not own_code else dataclasses.replace(config, code_dir=os.getcwd())
+
+
+def _with_discrete_actions(config: Config, keys: Sequence[str], layers: Sequence[Preset]) -> Config:
+    """Discrete actions for algorithms that have no others, on tasks that let one choose and where nobody did."""
+    chosen = "task.continuous_actions" in keys or any("continuous_actions" in p.section("task")[1] for p in layers)
+    only_discrete = getattr(config.algorithm.config, "discrete_actions_only", False)
+    if chosen or not only_discrete or not getattr(config.task.config, "continuous_actions", False):
+        return config
+    fields = dataclasses.replace(config.task.config, continuous_actions=False)
+    return dataclasses.replace(config, task=dataclasses.replace(config.task, config=fields))
 
 
 def _is_choice(key: str) -> bool:

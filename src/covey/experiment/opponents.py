@@ -111,7 +111,8 @@ def _check_fit(member: Algorithm, learner: PyTree, env: Env, group: str, trained
         raise UsageError(
             f"the networks of group '{group}' were trained for {trained.num_agents} agents that observe "
             f"{list(trained.observation_shape)}, and do not fit {spec.num_agents} that observe "
-            f"{list(spec.observation_shape)} (algorithm.agent_ids=false makes observations of one size)"
+            f"{list(spec.observation_shape)} (algorithm.agent_ids=false makes observations of one size, and a "
+            "centralised critic takes any number of agents with a model over them, such as critic_model=gnn)"
         ) from error
 
 

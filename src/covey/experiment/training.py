@@ -161,7 +161,8 @@ class Training:
             if self._has_buffer and "buffer" not in parts:
                 self.console.warn("the buffer was left out of checkpoints: it fills anew, and the bits will differ")
         else:  # environments are split over devices, and do not fit another number of them
-            self.console.warn("another number of devices: environments start afresh, and the bits will differ")
+            afresh = "environments and buffer" if self._has_buffer else "environments"
+            self.console.warn(f"another number of devices: {afresh} start afresh, and the bits will differ")
             self.progress.devices = devices
         found = {name: _put_like(tree, parts[name]) for name, tree in restored.tree.items()}
         self.best = found.pop("best")

@@ -269,8 +269,7 @@ def compose_experiments(options: Options, overrides: Sequence[Override], folder:
 def compose_one(words: list[str], seeds: Sequence[int]) -> tuple[Config, list[str]]:
     """The configuration that `words` describe, and the words with what a benchmark adds to them.
 
-    One device each, so that experiments side by side do not share cores; and discrete actions for algorithms that have
-    no others, on tasks that let one choose. Both only where nothing else is asked for.
+    That is one device each, unless another number is asked for: experiments side by side do not share cores.
     """
     try:
         config = compose([*words, f"seeds=[{','.join(map(str, seeds))}]"])
@@ -280,12 +279,6 @@ def compose_one(words: list[str], seeds: Sequence[int]) -> tuple[Config, list[st
     if config.experiment.devices is None:
         experiment = dataclasses.replace(config.experiment, devices=1)
         config, words = dataclasses.replace(config, experiment=experiment), [*words, "experiment.devices=1"]
-    given = any(word.startswith("task.continuous_actions=") for word in words)
-    discrete = getattr(config.algorithm.config, "discrete_actions_only", False)
-    if discrete and getattr(config.task.config, "continuous_actions", False) and not given:
-        fields = dataclasses.replace(config.task.config, continuous_actions=False)
-        task_choice = dataclasses.replace(config.task, config=fields)
-        config, words = dataclasses.replace(config, task=task_choice), [*words, "task.continuous_actions=false"]
     return config, words
 
 

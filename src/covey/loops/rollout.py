@@ -53,6 +53,9 @@ def collect(
     env: BatchedEnv, algorithm: Algorithm, learner: PyTree, actor: Actor, key: Key, num_steps: int
 ) -> tuple[Actor, Batch, EpisodeSums]:
     """A batch for `update`: sequence after sequence, with the carry that each began with."""
+    lengths = {part.sequence_length for part in algorithm.groups.values()} - {1}
+    if len(lengths) > 1:  # what is collected has one carry for all groups at the beginning of each sequence
+        raise ValueError(f"groups with memory must agree on one sequence_length, not {sorted(lengths)}")
     length = algorithm.sequence_length or num_steps
     if length == 1 and not jax.tree.leaves(actor.carry):  # no memory: nothing to keep between steps
         next_actor, transitions, sums = unroll(env, algorithm, learner, actor, key, num_steps)

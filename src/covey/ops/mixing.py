@@ -8,10 +8,10 @@ from covey.types import Array
 
 
 def team_of(reward: Array, terminated: Array, alive: Array) -> tuple[Array, Array, Array]:
-    """The mean reward of living agents, whether the team's return ended, and whether anyone lived: `[…]` of `[…, A]`.
+    """The team's reward, whether its return ended, and whether anyone lived: `[…]` of `[…, A]`.
 
-    Shared rewards stay as they are. The team goes on while one of its agents does.
+    The reward is the mean over all agents of what the living earn, so that it adds up to the return that is reported:
+    a mean over the living alone would pay for ending one after another. The team goes on while one of its agents does.
     """
-    living = jnp.maximum(alive.sum(-1), 1)
-    mean = jnp.sum(jnp.where(alive, reward, 0.0), -1) / living
+    mean = jnp.mean(jnp.where(alive, reward, 0.0), -1)
     return mean, jnp.all(terminated | ~alive, -1), jnp.any(alive, -1)
