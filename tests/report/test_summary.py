@@ -212,6 +212,21 @@ def test_returns_that_mean_something_else_do_not_take_the_anchors():
     assert summary.scales[0].references == () and said(summary, "the anchors are not used")
 
 
+def test_a_task_with_changed_fields_does_not_take_the_anchors():
+    def run(name: str = "vmas/balance", **fields: Any) -> Run:
+        return make_run(name, config={"task": {"name": "vmas/balance", "time_limit": 100, "shaping": 0.0} | fields})
+
+    [scale] = (changed := summarise([run(time_limit=300, n_agents=3)], options=QUICK)).scales
+    assert scale.references == () and scale.random is None
+    assert said(changed, "vmas/balance", "time_limit=300, n_agents=3", "the anchors are not used")
+    [scale] = (same := summarise([run(shaping=1.0, continuous_actions=False)], options=QUICK)).scales
+    assert scale.one == 60 and not said(same, "anchors")
+    # Where both are there, they have names that say so, and only the one as registered has anchors.
+    names = ("vmas/balance (time_limit=100)", "vmas/balance (time_limit=300)")
+    both = summarise([run(names[0]), run(names[1], time_limit=300)], options=QUICK)
+    assert [bool(scale.references) for scale in both.scales] == [True, False]
+
+
 def test_min_max_covers_every_value_once_and_for_all():
     """MARL-eval skips the maximum where a value is a new minimum (its `elif`), and its scores reach 2.33."""
     curves = [[5.0, 4.0, 3.0], [9.0, 8.0, 1.0]]  # each value a new minimum; the maximum comes first

@@ -16,6 +16,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from covey.errors import CoveyError, UsageError, unknown_name
 from covey.experiment.run_directory import read_metrics
 from covey.report import statistics
 from covey.report.anchors import Anchor, Reference, read_anchors
+from covey.report.defaults import changed_fields, read_defaults
 from covey.report.runs import METRIC_NAMES, Problem, Run, split_unfinished
 from covey.report.statistics import Band, Estimate
 
@@ -521,16 +523,33 @@ def make_scales(
 def _usable_anchor(
     task: str, series: Sequence[Series], anchors: Mapping[str, Anchor], problems: list[Problem]
 ) -> Anchor:
-    """An empty one where none is known or the runs' returns mean something else."""
+    """An empty one where none is known, or where the runs' task or returns are other than those of the anchors."""
     unknown = Anchor(random=None, random_interval=None, references=(), returns="")
-    anchor = anchors.get(task, unknown)
-    for s in series:
-        returns = s.run.environment.get("returns")
-        if returns and anchor.returns and returns != anchor.returns:
-            what = f"its return is “{returns}”, that of the anchors is “{anchor.returns}”"
-            problems.append(Problem(what=what, where=task, why="the anchors are not used"))
-            return unknown
+    name = next((name for s in series if (name := _task_fields(s.run).get("name"))), task)
+    anchor = anchors.get(name, unknown) if isinstance(name, str) else unknown
+    if anchor is unknown:
+        return unknown
+    for what in dict.fromkeys(what for s in series if (what := _what_differs(s.run, name, anchor))):
+        problems.append(Problem(what=what, where=task, why="the anchors are not used"))
+        anchor = unknown
     return anchor
+
+
+def _what_differs(run: Run, name: str, anchor: Anchor) -> str:
+    """Between the task that a run was on and the one that the anchors are of; "" where nothing does, or none knows."""
+    changed = changed_fields(_task_fields(run), read_defaults().get(name, {}))
+    if changed:
+        fields = ", ".join(f"{field}={value}" for field, value in changed.items())
+        return f"not the task as registered: {fields}"
+    returns = run.environment.get("returns")
+    if returns and anchor.returns and returns != anchor.returns:
+        return f"its return is “{returns}”, that of the anchors is “{anchor.returns}”"
+    return ""
+
+
+def _task_fields(run: Run) -> Mapping[str, Any]:
+    fields = run.config.get("task")
+    return fields if isinstance(fields, Mapping) else {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -619,7 +638,8 @@ def aggregate(
 ) -> tuple[tuple[Aggregate, ...], Ranking | None]:
     if not tasks:
         return (), None
-    aggregates, samples, sizes = [], [], []
+    aggregates, samples = [], []
+    sizes: list[int] = []
     for algorithm in algorithms:
         scores = cells.final_scores(tasks, algorithm)
         sizes += map(len, scores)
