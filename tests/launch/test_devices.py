@@ -11,10 +11,18 @@ from covey.launch.devices import Accelerators, find_accelerators, make_slots, vi
 def test_cores_are_shared_out_and_none_twice() -> None:
     slots = make_slots("cpu", 1, cores=[0, 1, 4, 5], most=10)
     assert [slot.cores for slot in slots] == [(0,), (1,), (4,), (5,)]
-    assert [slot.cores for slot in make_slots("cpu", 2, cores=[0, 1, 4, 5, 6], most=10)] == [(0, 1), (4, 5)]
+    assert [slot.cores for slot in make_slots("cpu", 2, cores=[0, 1, 4, 5], most=10)] == [(0, 1), (4, 5)]
     assert len(make_slots("cpu", 1, cores=[0, 1, 4, 5], most=3)) == 3
     assert len(make_slots("cpu", 1, cores=[0, 1, 4, 5], most=10, workers=2)) == 2
     assert len(make_slots("cpu", 1, cores=[0, 1], most=0)) == 1
+
+
+def test_workers_that_leave_cores_free_are_bound_to_none() -> None:
+    """Commands that run one experiment each, side by side, would otherwise all have the first core."""
+    cores = [0, 1, 4, 5, 6]
+    assert [slot.cores for slot in make_slots("cpu", 1, cores=cores, most=1)] == [tuple(cores)]
+    assert [slot.cores for slot in make_slots("cpu", 1, cores=cores, most=10, workers=2)] == [tuple(cores)] * 2
+    assert [slot.cores for slot in make_slots("cpu", 2, cores=cores, most=10)] == [tuple(cores)] * 2
 
 
 def test_what_does_not_fit_is_refused() -> None:

@@ -10,14 +10,18 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from covey import cli
 from covey.experiment.run_directory import RunDirectory
+from covey.launch import local
 from covey.launch.benchmark import Benchmark, Experiment, is_done, make_benchmark, read_status
+from covey.launch.devices import Slot, make_slots
 from covey.launch.local import choose, describe_death, read_progress
+from covey.launch.overview import Overview
 
 TINY = (
     "model.layers=[8]",
@@ -229,6 +233,29 @@ def test_what_a_worker_gets_next() -> None:
     assert choose(pending[1:], None, {ippo_0.name}) is iql_0  # nobody has compiled it yet
     assert choose([ippo_1, iql_1], iql_0.name, {ippo_0.name}) is iql_1  # its own
     assert choose([ippo_1], iql_0.name, {ippo_0.name}) is ippo_1  # rather than be idle
+
+
+def test_slots_that_are_bound_to_no_cores_have_a_worker_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Experiment] = []
+
+    class Standing(SimpleNamespace):
+        """In for a worker process."""
+
+        def __init__(self, slot: Slot, log: Path):
+            super().__init__(slot=slot, stdout=None, compiled=None, experiment=None, started_at="")
+
+        def give(self, experiment: Experiment, render: bool) -> None:
+            self.experiment = experiment
+            given.append(experiment)
+
+    monkeypatch.setattr(local, "Process", Standing)
+    selector = SimpleNamespace(register=lambda *arguments: None)
+    monkeypatch.setattr(local.selectors, "DefaultSelector", lambda: selector)
+    (tmp_path / "status").mkdir()
+    slots = make_slots("cpu", 1, cores=range(4), most=3)
+    assert slots[0] == slots[1] == slots[2]
+    local.Pool(make(f"run_dir={tmp_path}"), slots, Overview(), [])._hand_out()
+    assert len(given) == 3
 
 
 def test_how_a_worker_died() -> None:

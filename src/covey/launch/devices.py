@@ -1,8 +1,9 @@
 """What this machine has for experiments side by side: cores and accelerators, shared out so that none is used twice.
 
-A worker has cores of its own or, on GPUs, GPUs of its own and its share of the cores. A TPU host has one worker: what a
-process may see there is chips, which on some generations are several devices. JAX takes most of a GPU's memory when it
-starts, so it is not started here: another process looks what there is, and ends.
+A worker has cores of its own or, on GPUs, GPUs of its own and its share of the cores. Where workers leave cores free,
+they are bound to none: commands side by side, such as the jobs of an array, would all take the first ones. A TPU host
+has one worker: what a process may see there is chips, which on some generations are several devices. JAX takes most of
+a GPU's memory when it starts, so it is not started here: another process looks what there is, and ends.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Accelerators:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Slot:
-    """What one worker has. `environment` makes its accelerators the only ones that it sees."""
+    """What one worker may use. `environment` makes its accelerators the only ones that it sees."""
 
     cores: tuple[int, ...]
     platform: str
@@ -66,9 +67,11 @@ def make_slots(
         raise UsageError(f"workers={workers}, but {what} have room for {places} of experiment.devices={devices}")
     number = max(1, min(places, most, workers or places))
     per_worker = max(1, len(cores) // number) if accelerators else devices
+    leaves_some = not accelerators and number * devices < len(cores)
     slots = []
     for i in range(number):
         own = [cores[core % len(cores)] for core in range(i * per_worker, (i + 1) * per_worker)]
+        own = list(cores) if leaves_some else own
         seen = visible(accelerators.kind, range(i * devices, (i + 1) * devices), os.environ) if accelerators else {}
         slots.append(Slot(cores=tuple(own), platform=platform, devices=devices, environment=seen))
     return slots

@@ -229,8 +229,8 @@ class Pool:
             worker.stop()
 
     def _hand_out(self) -> None:
-        used = [worker.slot for worker in self._workers]
-        free = [slot for slot in self._slots if slot not in used]
+        used = {id(worker.slot) for worker in self._workers}  # slots that are bound to no cores are equal
+        free = [slot for slot in self._slots if id(slot) not in used]
         idle = [worker for worker in self._workers if worker.experiment is None]
         while self._pending and (idle or free):
             worker = idle.pop(0) if idle else None
