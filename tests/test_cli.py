@@ -158,6 +158,8 @@ def test_bad_overrides(
         (["resume"], "resume needs a run directory first: covey resume RUN"),
         (["resume", "experiment.frames=3"], "resume needs a run directory first"),
         (["resume", "runs/frist"], "no run directory 'runs/frist'; nearest: runs/first"),
+        (["resume", "x" * 300], "no run directory 'xxx"),
+        (["resume", f"{'x' * 300}=3"], "resume needs a run directory first"),
         (["evaluate", "elsewhere/run"], "no run directory 'elsewhere/run'"),
         (["evaluate", "runs/first", "episode=3"], "unknown key of evaluate 'episode'; nearest: episodes"),
         (["evaluate", "runs/first", "episodes=few"], "evaluate.episodes takes int, not 'few'"),

@@ -158,7 +158,7 @@ def _benchmark(arguments: list[str]) -> None:
 def _report(arguments: list[str]) -> None:
     from covey.report.report import ReportOptions, parse_value, report
 
-    paths = [text for text in arguments if "=" not in text or Path(text).exists()]
+    paths = [text for text in arguments if "=" not in text or os.path.exists(text)]  # Path.exists fails on long words
     words = [text for text in arguments if text not in paths]
     values = _key_values("report", words, [field.name for field in fields(ReportOptions)])
     parsed = {name: parse_value(name, value) for name, value in values.items()}
@@ -235,10 +235,10 @@ def _with_prefix(prefix: str, arguments: list[str]) -> tuple[dict[str, str], lis
 
 def _run_directory(verb: str, arguments: list[str]) -> tuple[Path, list[str]]:
     """The run directory, which comes first, and the rest."""
-    if not arguments or ("=" in arguments[0] and not Path(arguments[0]).exists()):
+    if not arguments or ("=" in arguments[0] and not os.path.exists(arguments[0])):
         raise UsageError(f"{verb} needs a run directory first: covey {verb} RUN")
     path = Path(arguments[0])
-    if not path.is_dir():
+    if not os.path.isdir(path):
         siblings = [str(other) for other in path.parent.glob("*") if other.is_dir()]
         near = f"; nearest: {', '.join(nearest(str(path), siblings))}" if siblings else ""
         raise UsageError(f"no run directory '{path}'{near}")

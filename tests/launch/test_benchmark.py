@@ -166,6 +166,7 @@ def test_a_preset_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ([*SMALL, "seeds=0"], "seeds is empty"),
         ([*SMALL, "seeds=[1,1]"], "has one twice"),
         ([*SMALL, "seeds=few"], "benchmark.seeds takes"),
+        ([*SMALL, "seeds=99999999999999999999"], "seeds=99999999999999999999 are too many"),
         ([*SMALL, "algorithm=ippo"], "'algorithm=ippo': a benchmark takes algorithms=[…]"),
         ([*SMALL, "seed=3"], "'seed=3': a benchmark takes seeds=[…]"),
         ([*SMALL, "models=[mlp]", "model=gru"], "'model=gru': the models are given already"),

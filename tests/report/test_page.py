@@ -313,7 +313,7 @@ def test_little_data_makes_a_correct_page(browser: Browser, tmp_path: Path, writ
     opened = browser.open((folder / "index.html").as_uri())
     assert opened.complaints() == []
     text = opened.evaluate("document.body.innerText")
-    assert "NaN" not in text and "undefined" not in text and "null" not in text.replace("are null or", "")
+    assert "NaN" not in text and "undefined" not in text and "null" not in text.replace("are null, not", "")
     assert "NaN" not in opened.evaluate("document.querySelector('main').innerHTML")
 
 

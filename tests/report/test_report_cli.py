@@ -176,6 +176,95 @@ def test_a_file_that_holds_no_results(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "no results in" in fails(capsys, path, f"output={tmp_path / 'report'}")
 
 
+LONG, HUGE = "x" * 300, 10**400
+
+
+@pytest.mark.parametrize(
+    ("word", "line"),
+    [
+        (f"legend={{mappo: {LONG}, {LONG}: x}}", "unknown algorithm in the legend"),
+        (f"pairs=[[mappo,{LONG}]]", "unknown algorithm"),
+        (LONG, "cannot read"),
+        (f"{LONG}.json", "cannot read"),
+        (f"output={LONG}", "cannot write to"),
+    ],
+)
+def test_long_words(
+    bench: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    word: str,
+    line: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert line in fails(capsys, bench, FAST, word)
+
+
+def test_a_long_name_in_the_legend_is_no_path(bench: Path, tmp_path: Path) -> None:
+    assert run(bench, f"output={tmp_path / 'report'}", FAST, f"legend={{mappo: {LONG}}}") == 0
+    assert LONG in summary_of(tmp_path / "report")["algorithms"]
+
+
+def deep(levels: int) -> str:
+    return '{"a": ' * levels + "1" + "}" * levels
+
+
+@pytest.mark.parametrize("levels", [200, 100_000])
+@pytest.mark.parametrize("name", ["environment.json", "config.yaml", "status/a-seed_0.json", "benchmark.yaml"])
+def test_files_nested_without_end_make_a_page(tmp_path: Path, name: str, levels: int) -> None:
+    bench = tmp_path / "bench"
+    folder = made.write_run(bench / "a")
+    write_benchmark_files(bench)
+    beside = "/" in name or name == "benchmark.yaml"
+    ((bench if beside else folder) / name).write_text(deep(levels))
+    assert run(bench, f"output={tmp_path / 'report'}", FAST) == 0
+    problems = summary_of(tmp_path / "report")["problems"]
+    assert beside or any(problem["where"] == str(folder / name) for problem in problems)
+
+
+def test_numbers_of_any_size_make_a_page(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A seed of 5,000 digits, a budget of 400, times of 400, and returns whose squares are not finite."""
+    folder = made.write_run(tmp_path / "runs", algorithm="huge", returns=(0.0, 1e308, 1e308))
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    (folder / "config.yaml").write_text(yaml.safe_dump(config | {"experiment": {"frames": HUGE}}))
+    with open(folder / "metrics.jsonl", "a") as metrics:
+        metrics.write(f'3\n[]\n{{"kind": "train", "elapsed_seconds": {HUGE}, "compiling_seconds": {HUGE}}}\n')
+    step = {"step_count": 0, "mean_return": [1.0]}
+    runs = {f"seed_{'9' * 5000}": {"s": step}, "seed_1": {"s": step}}
+    (tmp_path / "runs" / "long.json").write_text(json.dumps({"a": {"b": {"mappo": runs}}}))
+    assert run(tmp_path / "runs", f"output={tmp_path / 'report'}", "formats=svg") == 0
+    assert "Warning" not in capfd.readouterr().err
+    summary = summary_of(tmp_path / "report")
+    assert {final["algorithm"]: final["mean"]["value"] for final in summary["finals"]} == {"huge": 0.0, "mappo": 1.0}
+    said = [problem["what"] for problem in summary["problems"]]
+    assert "lines of its metrics are no records" in said
+    assert "6 of 8 values of mean_return are null, not finite or too large" in said
+
+
+def test_a_negative_step_count_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    steps = {"s": {"step_count": -5, "mean_return": [1.0]}}
+    path = tmp_path / "negative.json"
+    path.write_text(json.dumps({"a": {"b": {"mappo": {"seed_0": steps}}}}))
+    assert "s has no step_count from 0 on" in fails(capsys, path)
+    steps["t"] = {"step_count": 5, "mean_return": [2.0]}
+    path.write_text(json.dumps({"a": {"b": {"mappo": {"seed_0": steps}}}}))
+    assert run(path, f"output={tmp_path / 'report'}", FAST) == 0
+    assert summary_of(tmp_path / "report")["finals"][0]["mean"]["value"] == 2.0
+
+
+def test_a_speed_file_with_a_number_of_any_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = json.loads(made.write_speed(tmp_path / "speed.json", "laptop", 1e4).read_text())
+    content["machine"]["memory_bytes"] = content["rows"][0]["frames_per_second"]["update"] = HUGE
+    (tmp_path / "speed.json").write_text(json.dumps(content))
+    assert run(tmp_path / "speed.json", f"output={tmp_path / 'report'}") == 0
+    content["rows"][0]["frames_per_second"] = {"whole": HUGE}
+    (tmp_path / "speed.json").write_text(json.dumps(content))
+    assert "holds no speeds" in fails(capsys, tmp_path / "speed.json")
+    (tmp_path / "speed.json").write_text('{"kind": "covey-speed", "a": ' + "[" * 100_000)
+    assert "cannot read" in fails(capsys, tmp_path / "speed.json")
+
+
 def test_bad_files_beside_good_ones_are_named(bench: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "cut.json").write_text('{"a": {"b"')
     assert run(bench, tmp_path / "cut.json", f"output={tmp_path / 'report'}", FAST) == 0

@@ -54,6 +54,7 @@ NOT_IDENTITY_EXPERIMENT = (
     "checkpoint_keep",
 )
 CROSSED = {"algorithm": "algorithms", "task": "tasks", "seed": "seeds"}  # what `covey train` calls them, and we
+MOST_SEEDS = 10_000
 FIELDS_OF_PRESET = ("algorithms", "tasks", "models", "seeds", "overrides")
 
 
@@ -76,6 +77,8 @@ class Options:
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
             raise ValueError(f"workers must be at least 1, not {self.workers}")
+        if isinstance(self.seeds, int) and self.seeds > MOST_SEEDS:
+            raise ValueError(f"seeds={self.seeds} are too many; a benchmark takes up to {MOST_SEEDS:,}")
         for name in ("algorithms", "tasks", "models"):
             values = getattr(self, name)
             twice = next((value for value in values if values.count(value) > 1), None)

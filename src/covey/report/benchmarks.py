@@ -53,7 +53,7 @@ def find_benchmarks(paths: Iterable[Path], run_folders: Iterable[Path]) -> list[
 def read_benchmark(folder: Path) -> Benchmark | None:
     try:
         content = yaml.safe_load((folder / "benchmark.yaml").read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return None
     if not isinstance(content, dict):
         return None
@@ -86,7 +86,7 @@ def _attempt(folder: Path, entry: Mapping[str, Any], seed: str) -> Attempt:
 def _read_status(path: Path) -> dict[str, Any]:
     try:
         status = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return status if isinstance(status, dict) else {}
 

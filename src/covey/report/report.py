@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -140,7 +141,7 @@ def _read_runs(paths: Sequence[Path]) -> tuple[list[Run], list[Problem]]:
     try:
         runs, problems = read_runs(paths)
     except UsageError:
-        if all(path.exists() for path in paths) and find_benchmarks(paths, []):
+        if all(map(os.path.exists, paths)) and find_benchmarks(paths, []):
             return [], []
         raise
     return runs, [problem for problem in problems if not _is_of_covey(Path(problem.where))]

@@ -37,6 +37,9 @@ BENCHMARL_RETURN = "return"
 MAVA_RATE = "steps_per_second"  # only Mava writes it; its win rates are in percent
 OG_MARL_RETURN = "mean_episode_return"  # Mava's too
 WIN_RATE = "win_rate"
+LARGEST = 1e100  # of what is larger, squares and sums may be infinite
+DEEPEST = 50  # levels in what describes a run: what shows it calls itself for each
+TOO_DEEP = f"nested more than {DEEPEST} deep"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +102,7 @@ def describe(problem: Problem) -> str:
 
 def sort_key(seed: str) -> tuple[int, str]:
     """Seeds by number, other names after them."""
-    return (int(seed), "") if seed.isdecimal() else (2**63, seed)
+    return (int(seed), "") if seed.isdecimal() and len(seed) < 19 else (2**63, seed)
 
 
 # ----------------------------------------------------------------------------------------------------- finding files
@@ -238,9 +241,9 @@ def _evaluations(steps: Mapping[str, dict[str, Any]], note: Note) -> dict[float,
     """By frames, ascending: what a step is called says nothing about when it was."""
     found: dict[float, dict[str, Any]] = {}
     for name, step in steps.items():
-        frames = _number(step.get(STEP_COUNT))
-        if frames is None:
-            note(f"{name} has no step_count", "left out")
+        frames = as_number(step.get(STEP_COUNT))
+        if frames is None or frames < 0:
+            note(f"{name} has no step_count from 0 on", "left out")
             continue
         if frames in found:
             note(f"two evaluations at {frames:,.0f} frames", "the later in the file counts")
@@ -249,7 +252,7 @@ def _evaluations(steps: Mapping[str, dict[str, Any]], note: Note) -> dict[float,
 
 
 def _seconds(evaluations: Sequence[dict[str, Any]], note: Note) -> np.ndarray | None:
-    times = [_number(step.get(ELAPSED_TIME)) for step in evaluations]
+    times = [as_number(step.get(ELAPSED_TIME)) for step in evaluations]
     if not times or all(time is None for time in times):
         return None
     seconds = np.array([np.nan if time is None else time for time in times])
@@ -260,16 +263,17 @@ def _seconds(evaluations: Sequence[dict[str, Any]], note: Note) -> np.ndarray | 
 
 
 def _values(value: Any, metric: str, note: Note) -> np.ndarray:
-    """One value per episode, from a list or a single number; NaN where it is null or not finite."""
+    """One value per episode, from a list or a single number; NaN where it is null, not finite or too large."""
     try:
         values = np.asarray(value, np.float64).reshape(-1)
     except (TypeError, ValueError, OverflowError):
         note(f"{metric} holds something that is no number", "these values are left out")
         return np.empty(0)
-    return np.where(np.isfinite(values), values, np.nan)
+    return np.where(np.abs(values) <= LARGEST, values, np.nan)
 
 
-def _number(value: Any) -> float | None:
+def as_number(value: Any) -> float | None:
+    """A number that can be computed with, or the only one in a list; else None."""
     if isinstance(value, list) and len(value) == 1:
         [value] = value
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -278,7 +282,7 @@ def _number(value: Any) -> float | None:
         number = float(value)
     except OverflowError:  # an integer of hundreds of digits
         return None
-    return number if np.isfinite(number) else None
+    return number if abs(number) <= LARGEST else None
 
 
 def _canonical(by_metric: dict[str, Any]) -> dict[str, Any]:
@@ -294,14 +298,28 @@ def _read_mapping(path: Path, load: Callable[[str], Any], problems: list[Problem
         content = load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         problems.append(Problem(what="cannot be read", where=str(path), why=_one_line(error)))
+        return {}
+    if _is_deeper(content, DEEPEST):
+        problems.append(Problem(what="cannot be read", where=str(path), why=TOO_DEEP))
         return {}
     return content if isinstance(content, dict) else {}
 
 
+def _is_deeper(value: Any, depth: int) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(depth == 0 or _is_deeper(item, depth - 1) for item in inner)
+
+
 def _load_yaml(text: str) -> Any:
-    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # much faster where there is the C library
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # much faster where there is the C library
+    depth = 0
+    for event in yaml.parse(text, loader):  # by events first: nested deep enough, loading ends the process
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST + 1:
+            raise ValueError(TOO_DEEP)
+    return yaml.load(text, loader)
 
 
 def _lower(step: dict[str, Any]) -> dict[str, Any]:
@@ -479,7 +497,7 @@ def _what_is_missing(run: Run) -> str:
     experiment = run.config.get("experiment")
     if not isinstance(experiment, dict) or not run.frames.size:
         return ""
-    wanted = _number(experiment.get("frames"))
+    wanted = as_number(experiment.get("frames"))
     if wanted is not None and run.frames[-1] < wanted:
         return f"stopped at {run.frames[-1]:,.0f} of {wanted:,.0f} frames"
     return (

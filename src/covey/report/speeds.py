@@ -6,7 +6,7 @@ What a file does not hold, or holds in another form, stays empty: it may come fr
 from __future__ import annotations
 
 import json
-import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 
 from covey.errors import UsageError
 from covey.report import text
+from covey.report.runs import as_number
 
 KIND = "covey-speed"
 PARTS = {
@@ -47,7 +48,7 @@ class SpeedTable:
 
 
 def is_speed_file(path: Path) -> bool:
-    if path.suffix != ".json" or not path.is_file():
+    if path.suffix != ".json" or not os.path.isfile(path):
         return False
     try:
         with open(path, encoding="utf-8") as file:
@@ -59,7 +60,7 @@ def is_speed_file(path: Path) -> bool:
 def read_speed(path: Path) -> Speed:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"cannot read {path}: {error}") from error
     if not isinstance(content, dict):
         raise UsageError(f"{path} holds no speeds")
@@ -67,11 +68,11 @@ def read_speed(path: Path) -> Speed:
     rates, limits = _read_rows(content.get("rows"))
     if not rates:
         raise UsageError(f"{path} holds no speeds")
-    memory = machine.get("memory_bytes")
+    memory = as_number(machine.get("memory_bytes"))
     about = [
         str(machine.get("processor") or ""),
         f"{machine.get('cores_used', '?')} of {machine.get('cores', '?')} cores used",
-        f"{memory / 2**30:.0f} GiB" if isinstance(memory, (int, float)) else "",
+        f"{memory / 2**30:.0f} GiB" if memory is not None else "",
         *(str(name) for name in _list(machine.get("accelerators"))),
         *(f"{name} {version}" for name, version in versions.items()),
     ]
@@ -118,9 +119,9 @@ def _read_rows(rows: Any) -> tuple[dict[tuple[str, str, int], float], dict[tuple
             continue
         device, size = text.clean(str(row.get("device", ""))), row["environments"]
         for part in PARTS:
-            rate = _mapping(row, "frames_per_second").get(part)
-            if isinstance(rate, (int, float)) and math.isfinite(rate):
-                rates[part, device, size] = float(rate)
+            rate = as_number(_mapping(row, "frames_per_second").get(part))
+            if rate is not None:
+                rates[part, device, size] = rate
         if row.get("limit"):
             limits[device, size] = text.clean(str(row["limit"]))
     return rates, limits

@@ -26,7 +26,7 @@ from covey.experiment.run_directory import read_metrics
 from covey.report import statistics
 from covey.report.anchors import Anchor, Reference, read_anchors
 from covey.report.defaults import changed_fields, read_defaults
-from covey.report.runs import METRIC_NAMES, Problem, Run, split_unfinished
+from covey.report.runs import METRIC_NAMES, Problem, Run, as_number, split_unfinished
 from covey.report.statistics import Band, Estimate
 
 LAST = 0.1  # without an absolute metric, evaluations in this last share of a run's frames make its final value
@@ -395,7 +395,7 @@ def make_series(run: Run, metric: str, problems: list[Problem]) -> Series | None
         problems.append(Problem(what=f"no finite {metric}", where=where, why="left out"))
         return None
     if not finite.all():
-        what = f"{(~finite).sum()} of {finite.size} values of {metric} are null or not finite"
+        what = f"{(~finite).sum()} of {finite.size} values of {metric} are null, not finite or too large"
         why = "left out of means; an evaluation without any finite value is left out of curves"
         problems.append(Problem(what=what, where=where, why=why))
     sizes = [part.size for part in [*evaluations, absolute]]
@@ -863,18 +863,25 @@ def read_seconds(run: Run, problems: list[Problem]) -> dict[str, float]:
     record states them; the last one counts.
     """
     assert run.folder is not None
+
+    def note(what: str, why: str) -> None:
+        problems.append(Problem(what=what, where=str(run.folder), why=why))
+
     try:
-        records = read_metrics(run.folder)
-    except (CoveyError, OSError) as error:
-        problems.append(Problem(what="its metrics cannot be read", where=str(run.folder), why=str(error)))
+        lines = read_metrics(run.folder)
+    except (CoveyError, OSError, RecursionError) as error:
+        note("its metrics cannot be read", str(error))
         return {}
+    records = [line for line in lines if isinstance(line, dict)]
+    if len(records) < len(lines):
+        note("lines of its metrics are no records", "left out of its cost")
     seconds: dict[str, float] = {}
     before = 0.0
     for record in records:
-        stated = {part: record[key] for part, key in PARTS.items() if isinstance(record.get(key), (int, float))}
+        stated = {part: number for part, key in PARTS.items() if (number := as_number(record.get(key))) is not None}
         seconds |= stated
-        now = record.get(names.ELAPSED_SECONDS)
-        if not isinstance(now, (int, float)):
+        now = as_number(record.get(names.ELAPSED_SECONDS))
+        if now is None:
             continue
         part = "training" if record.get(names.KIND) == names.TRAIN else "evaluating"
         if part not in stated:
