@@ -179,6 +179,25 @@ EXPERIMENTS |= {
     )
 }
 
+# Nobody can know alone what is asked here; who hears the others can, and with more of them too.
+EXPERIMENTS |= {
+    f"compare-{model}": Experiment(
+        arguments=f"algorithm=ippo task=probe/compare task.num_agents=3 algorithm.agent_ids=false model={model} "
+        "experiment.frames=200_000 experiment.evaluation_interval=20_000 experiment.evaluation_episodes=256 "
+        "experiment.evaluation_deterministic=true",
+        threshold=threshold,
+        at_most=model == "mlp",
+        meaning="share of agents that say rightly whether their number is above the mean of the team's",
+        against=("task.num_agents=8", "task.num_agents=16"),
+        label=label,
+    )
+    for model, threshold, label in (
+        ("mlp", 0.55, "each alone"),
+        ("gnn", 0.95, "with messages"),
+        ("attention", 0.95, "with attention"),
+    )
+}
+
 # ------------------------------------------------------------------------------------------------------------- VMAS
 
 SET_OF_FOOD = "model=deepsets model.over=rows model.rows=[4,4,3]"  # where the food stands in an observation

@@ -13,6 +13,7 @@ _PROBES = {
     "choices": ("ManyChoices", "multi-discrete actions: best 1"),
     "target": ("ContinuousTarget", "continuous actions: best 1"),
     "rows": ("Rows", "observations [N, F]: best 1"),
+    "compare": ("Compare", "above the team's mean or not: best 1, each alone below 0.55"),
     "memory": ("Memory", "a cue to remember: best 1, without memory 0.5"),
     "two_step": ("TwoStep", "two agents must agree in the second step: best 8, by a sum of values 7"),
     "groups": ("TwoGroups", "two unlike groups: best 1 and 0.5"),

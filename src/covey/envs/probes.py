@@ -202,6 +202,24 @@ class Rows(Probe):
         return state, next_step({GROUP: state}, {GROUP: reward}, terminated=jnp.ones((), bool))
 
 
+class Compare(Probe):
+    """Reward 1 for saying whether one's number is above the mean of the team's, whatever the team's size; best 1.
+
+    All numbers of a team lie near one that is drawn from ten times as wide a range. So an agent that sees its own alone
+    does better than 0.5 only near the ends of that range, which in all makes less than 0.55.
+    """
+
+    def reset(self, key: Key) -> tuple[PyTree, TimeStep]:
+        key_team, key_own = jax.random.split(key)
+        near = jax.random.uniform(key_team, (1,), minval=-10.0, maxval=10.0)
+        seen = near + jax.random.uniform(key_own, (self.agents,), minval=-1.0, maxval=1.0)
+        return seen, first_step({GROUP: seen[:, None]})
+
+    def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
+        reward = (action[GROUP] == (state > state.mean())).astype(jnp.float32)
+        return state, next_step({GROUP: state[:, None]}, {GROUP: reward}, terminated=jnp.ones((), bool))
+
+
 class Memory(Probe):
     """A cue (−1 or 1) is shown at the first of five steps, zeros after; the last action must name it, for reward 1.
 
