@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -263,6 +264,37 @@ def test_a_speed_file_with_a_number_of_any_size(tmp_path: Path, capsys: pytest.C
     assert "holds no speeds" in fails(capsys, tmp_path / "speed.json")
     (tmp_path / "speed.json").write_text('{"kind": "covey-speed", "a": ' + "[" * 100_000)
     assert "cannot read" in fails(capsys, tmp_path / "speed.json")
+
+
+def speed_columns(output: Path) -> list[str]:
+    return re.findall(r'<th scope="col"[^>]*>([^<]*: cpu x2)</th>', (output / "index.html").read_text())
+
+
+def test_speeds_in_folders_are_shown_and_told_apart(bench: Path, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    made.write_speed(tmp_path / "a" / "speed.json", "tower", 1e4)
+    assert run(tmp_path / "a", f"output={tmp_path / 'report'}") == 0  # without any runs
+    assert set(speed_columns(tmp_path / "report")) == {"tower: cpu x2"}
+    (tmp_path / "a" / "b").mkdir()
+    made.write_speed(tmp_path / "a" / "b" / "speed.json", "tower", 2e4)
+    made.write_speed(tmp_path / "a" / "later.json", "tower", 3e4)
+    made.write_speed(tmp_path / "other.json", "laptop", 4e4)
+    (tmp_path / "a" / "bad.json").write_text('{"kind": "covey-speed"}')
+    words = [bench, tmp_path / "a", tmp_path / "a" / "later.json", tmp_path / "other.json"]
+    assert run(*words, f"output={tmp_path / 'report'}", FAST) == 0
+    assert set(speed_columns(tmp_path / "report")) == {
+        f"tower ({tmp_path / 'a' / 'b' / 'speed.json'}): cpu x2",
+        f"tower ({tmp_path / 'a' / 'speed.json'}): cpu x2",
+        "tower (later): cpu x2",
+        "laptop: cpu x2",
+    }
+    assert [p["where"] for p in summary_of(tmp_path / "report")["problems"]] == [str(tmp_path / "a" / "bad.json")]
+
+
+def test_a_folder_of_bad_speeds_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bad.json").write_text('{"kind": "covey-speed"}')
+    assert "bad.json holds no speeds" in fails(capsys, tmp_path)
+    assert "bad.json holds no speeds" in fails(capsys, tmp_path / "bad.json")
 
 
 def test_bad_files_beside_good_ones_are_named(bench: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

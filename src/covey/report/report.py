@@ -29,7 +29,8 @@ from covey.report.document import KIND, describe
 from covey.report.figures import FORMATS, draw_figures
 from covey.report.page import Content, render_page
 from covey.report.runs import Problem, Run, read_runs
-from covey.report.speeds import is_speed_file, read_speed
+from covey.report.runs import describe as describe_problem
+from covey.report.speeds import find_speeds, is_speed_file, read_speeds
 from covey.report.summary import Normalisation, Options, Summary, summarise
 from covey.report.tables import write_tables
 
@@ -118,30 +119,29 @@ def build(paths: Sequence[str], options: ReportOptions, command: str, say: Say =
 
 def read_content(paths: Sequence[Path], options: ReportOptions, command: str, say: Say) -> Content:
     """All that there is to show; UsageError where that is nothing."""
-    speed_paths = [path for path in paths if is_speed_file(path)]
-    others = [path for path in paths if path not in speed_paths]
     say(f"reading {text.name_list(map(str, paths), 3)}")
-    runs, problems = _read_runs(others) if others else ([], [])
+    others = [path for path in paths if not is_speed_file(path)]
+    speed_files = find_speeds(paths)
+    runs, problems = _read_runs(others, bool(speed_files)) if others else ([], [])
+    speeds = read_speeds(speed_files, paths, problems)
     benchmarks = find_benchmarks(others, [run.folder for run in runs if run.folder is not None])
+    if not (runs or speeds or benchmarks):
+        raise UsageError(describe_problem(problems[0]))
     summary = None
     if runs:
         say(f"computing the statistics of {text.count(len(runs), 'run')}")
         summary = _summarise(runs, problems, options)
     return Content(
-        title=text.clean(options.title),
-        command=command,
-        summary=summary,
-        benchmarks=benchmarks,
-        speeds=[read_speed(path) for path in speed_paths],
+        title=text.clean(options.title), command=command, summary=summary, benchmarks=benchmarks, speeds=speeds
     )
 
 
-def _read_runs(paths: Sequence[Path]) -> tuple[list[Run], list[Problem]]:
-    """Of a benchmark that has no results yet, none."""
+def _read_runs(paths: Sequence[Path], have_speeds: bool) -> tuple[list[Run], list[Problem]]:
+    """None where there are speeds instead, or where a benchmark has no results yet."""
     try:
         runs, problems = read_runs(paths)
     except UsageError:
-        if all(map(os.path.exists, paths)) and find_benchmarks(paths, []):
+        if all(map(os.path.exists, paths)) and (have_speeds or find_benchmarks(paths, [])):
             return [], []
         raise
     return runs, [problem for problem in problems if not _is_of_covey(Path(problem.where))]

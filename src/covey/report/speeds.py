@@ -5,16 +5,18 @@ What a file does not hold, or holds in another form, stays empty: it may come fr
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from covey.errors import UsageError
 from covey.report import text
-from covey.report.runs import as_number
+from covey.report.runs import Problem, as_number, find_files
 
 KIND = "covey-speed"
 PARTS = {
@@ -55,6 +57,37 @@ def is_speed_file(path: Path) -> bool:
             return f'"{KIND}"' in file.read(500)
     except (OSError, ValueError):
         return False
+
+
+def find_speeds(paths: Iterable[Path]) -> list[Path]:
+    """The speed files among `paths` and in folders among them, each once."""
+    found: dict[Path, Path] = {}
+    for path in paths:
+        files = find_files(path, []) if os.path.isdir(path) else [path]
+        found |= {file.resolve(): file for file in files if is_speed_file(file) and file.resolve() not in found}
+    return list(found.values())
+
+
+def read_speeds(paths: Iterable[Path], named: Collection[Path], problems: list[Problem]) -> list[Speed]:
+    """One for each file, with names that tell them apart. Of those not `named` by the user, a bad one is a problem."""
+    speeds: dict[Path, Speed] = {}
+    for path in paths:
+        try:
+            speeds[path] = read_speed(path)
+        except UsageError as error:
+            if path in named:
+                raise
+            problems.append(Problem(what="speeds that cannot be read", where=str(path), why=str(error)))
+    names = Counter(speed.name for speed in speeds.values())
+    stems = Counter((speed.name, path.stem) for path, speed in speeds.items())
+    return [
+        dataclasses.replace(
+            speed, name=f"{speed.name} ({text.clean(path.stem if stems[speed.name, path.stem] == 1 else str(path))})"
+        )
+        if names[speed.name] > 1
+        else speed
+        for path, speed in speeds.items()
+    ]
 
 
 def read_speed(path: Path) -> Speed:
