@@ -28,6 +28,8 @@ def best(name, observation, first):
             return {GROUP: seen}
         case "rows":
             return {GROUP: jnp.sum(seen[..., 0] * seen[..., 1], -1).astype(jnp.int32)}
+        case "compare":
+            return {GROUP: (seen[:, 0] > seen.mean()).astype(jnp.int32)}
         case "memory":
             return {GROUP: (first[GROUP][:, 0] > 0).astype(jnp.int32)}
         case "two_step":
@@ -75,6 +77,7 @@ GAMES = {
     "choices": (1.0, 0.0, 1),
     "target": (1.0, 0.0, 1),
     "rows": (1.0, 0.0, 1),
+    "compare": (1.0, 0.0, 1),
     "memory": (1.0, 0.0, 5),
     "two_step": (8.0, 7.0, 2),
 }
@@ -118,6 +121,14 @@ def test_memory_shows_its_cue_once():
             state, timestep = env.step(state, {GROUP: jnp.zeros(2, jnp.int32)}, jax.random.key(0))
             assert not timestep.groups[GROUP].observation.any()
     assert cues == {-1.0, 1.0}
+
+
+def test_alone_nobody_can_compare():
+    """The best guess by one's own number: above the mean if it is above 0, which is near the ends of the range only."""
+    env = make_env("probe/compare", num_agents=3)
+    numbers = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), 20_000))[1].groups[GROUP].observation[..., 0]
+    right = (numbers > 0) == (numbers > numbers.mean(axis=1, keepdims=True))
+    assert 0.5 < right.mean() < 0.55
 
 
 def test_every_probe_is_played_here():
