@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from covey import cli
+from covey.launch import speed, timing
 from covey.launch.speed import Row, elasticity, find, find_limit, good_row, judge, recommend
 
 
@@ -76,6 +77,56 @@ def test_why_the_gpu_is_slower_than_the_cpu() -> None:
     never = find(judge([*cpu, *gpu[:2]]))
     assert any(text.endswith("(0.80 times, for launch overhead)") for text in never)
     assert "gpu 0 is faster than the CPU at every number of environments" in find(judge([*cpu, gpu[2]]))
+
+
+TINY = ["task=probe/copy", "algorithm=ippo", "model.layers=[8]", "experiment.rollout_length=8", "seconds=0.01"]
+
+
+def test_sizes_that_fail_are_left_out_and_the_others_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def compile_setting(setting: timing.Setting) -> Any:
+        if setting.environments == 2:
+            raise MemoryError("out of memory\nwhile compiling")
+
+    def time_setting(setting: timing.Setting, *others: Any) -> Row:
+        if setting.environments == 4:
+            raise RuntimeError("out of memory while running")
+        times = row(setting.environments, 0.01, setting.device)
+        return times | {"frames_per_second": dict.fromkeys(("simulation", "acting", "update", "whole"), 1.0)}
+
+    monkeypatch.setattr(timing, "init_state", lambda setting: None)
+    monkeypatch.setattr(timing, "compile_setting", compile_setting)
+    monkeypatch.setattr(timing, "time_setting", time_setting)
+    monkeypatch.setattr(speed, "available_cores", lambda: [0])
+    sizes = ["algorithm.num_minibatches=1", "experiment.platform=cpu"]
+    output = tmp_path / "speed.json"
+    assert cli.main(["speed", *TINY, *sizes, "environments=[1,2,4,8]", f"output={output}"]) == 0
+    report = json.loads(output.read_text())
+    assert [r["environments"] for r in report["rows"]] == [1, 8]
+    assert "left out: 2 environments on cpu x1: MemoryError: out of memory" in report["findings"]
+    assert "left out: 4 environments on cpu x1: RuntimeError: out of memory while running" in report["findings"]
+    capsys.readouterr()
+    assert cli.main(["speed", *TINY, *sizes, "environments=[2,4]"]) == 2
+    assert "nothing can be timed: 2 environments" in capsys.readouterr().err
+
+
+def test_an_accelerator_whose_process_fails_is_left_out() -> None:
+    options, config = speed.read_words([*TINY, "environments=[1]"])
+    found = speed.measure_elsewhere(config, options, "gpu 0", {"JAX_PLATFORMS": "no-such"}, lambda text: None)
+    assert found["rows"] == [] and found["kind"] == "gpu 0"
+    [reason] = found["left_out"]
+    assert reason.startswith("gpu 0: its process ended with exit code 1: ") and "no-such" in reason
+
+
+@pytest.mark.slow
+def test_an_accelerators_process_tells_what_it_found() -> None:
+    """On the CPU, for want of another: what counts is what comes through the pipe."""
+    options, config = speed.read_words([*TINY, "algorithm.num_minibatches=1", "environments=[1]"])
+    said: list[str] = []
+    found = speed.measure_elsewhere(config, options, "gpu 0", {"JAX_PLATFORMS": "cpu"}, said.append)
+    assert [(r["device"], r["environments"]) for r in found["rows"]] == [("gpu 0", 1)] and found["left_out"] == []
+    assert "gpu 0: timing 1 environments on cpu x1" in said
 
 
 @pytest.mark.slow

@@ -55,7 +55,7 @@ from rich.console import Console
 from rich.table import Table
 
 from covey import registry
-from covey.errors import CoveyError, UsageError
+from covey.errors import UsageError
 from covey.experiment.compose import compose, parse_override
 from covey.experiment.config import CollectingConfig, Config, from_dict, to_dict
 from covey.files import to_json, write_atomically
@@ -67,6 +67,7 @@ PARTS = ("simulation", "acting", "update")
 HARDLY, IN_PROPORTION = 1 / 3, 0.8  # elasticities: the growth of time over that of environments, both as logarithms
 NOTABLE = 0.2  # share of the time
 NEARLY_BEST = 0.9
+SAYS, FOUND = "says ", "found "  # how lines begin by which the process of an accelerator tells what it does and found
 Row = dict[str, Any]
 
 
@@ -141,19 +142,26 @@ def measure(config: Config, options: SpeedOptions, say: Callable[[str], None]) -
 def measure_elsewhere(
     config: Config, options: SpeedOptions, device: str, settings: dict[str, str], say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """What `time_devices` finds on one accelerator."""
+    """What `time_devices` finds on one accelerator; no rows, and why, where its process fails."""
     job = {"config": to_dict(config), "environments": options.environments, "seconds": options.seconds}
     command = [sys.executable, "-m", "covey.launch.speed", json.dumps(job)]
-    last = ""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **settings}) as process:
+    found: dict[str, Any] | None = None
+    last = "no word"
+    environment = {**os.environ, **settings}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment
+    ) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            last = line
-            if line.startswith("says "):
-                say(f"{device}: {line.removeprefix('says ').strip()}")
-    if process.returncode:
-        raise CoveyError(f"timing {device} failed with exit code {process.returncode}")
-    found = json.loads(last)
+            if line.startswith(SAYS):
+                say(f"{device}: {line.removeprefix(SAYS).strip()}")
+            elif line.startswith(FOUND):
+                found = json.loads(line.removeprefix(FOUND))
+            else:
+                last = line.strip() or last
+    if process.returncode or found is None:
+        reason = f"its process ended with exit code {process.returncode}: {last}"
+        return {"kind": device, "rows": [], "left_out": [f"{device}: {reason}"]}
     return found | {"rows": [row | {"device": device} for row in found["rows"]]}
 
 
@@ -164,9 +172,9 @@ def main() -> None:
     job = json.loads(sys.argv[1])
     config, environments = from_dict(job["config"]), job["environments"]
     found = time_devices(
-        config, "auto", [1], environments, job["seconds"], lambda text: print("says", text, flush=True)
+        config, "auto", [1], environments, job["seconds"], lambda text: print(f"{SAYS}{text}", flush=True)
     )
-    print(to_json(found))
+    print(f"{FOUND}{to_json(found)}")
 
 
 # ----------------------------------------------------------------------------------------------------------- rules

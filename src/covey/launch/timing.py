@@ -69,7 +69,7 @@ def time_devices(
     seconds: float,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Rows for every number of devices and of environments; `left_out` says which combinations cannot be, and why."""
+    """Rows for every number of devices and of environments; `left_out` says which combinations cannot be or failed."""
     available = start_jax(platform, max(numbers))
     kind = available[0].platform
     settings = []
@@ -85,12 +85,16 @@ def time_devices(
     say(f"compiling {len(settings)} sizes on {' and '.join(dict.fromkeys(item.device for item in settings))}")
     with ThreadPoolExecutor(max_workers=num_cores()) as pool:
         first = pool.submit(init_state, settings[0]) if settings else None
-        compiled = list(pool.map(compile_setting, settings))
+        compiled = [pool.submit(compile_setting, setting) for setting in settings]
     rows = []
     for setting, programs in zip(settings, compiled, strict=True):
         assert first is not None
         say(f"timing {setting.environments} environments on {setting.device}")
-        rows.append(time_setting(setting, programs, first.result(), seconds))
+        try:
+            rows.append(time_setting(setting, programs.result(), first.result(), seconds))
+        except Exception as error:  # of memory, mostly: the other sizes are worth having
+            reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+            left_out.append(f"{setting.environments} environments on {setting.device}: {reason}")
     return {"kind": available[0].device_kind, "rows": rows, "left_out": left_out}
 
 
