@@ -325,10 +325,27 @@ def test_a_served_page_loads_itself_again_when_it_changed(browser: Browser, fold
         opened = browser.open(f"http://127.0.0.1:{server.server_address[1]}/")
         assert opened.evaluate("document.getElementById('live').innerText") == "● live"
         opened.evaluate("document.querySelector('[data-algorithm=\"0\"]').click()")
+        summaries = (
+            "[...document.querySelectorAll('details')].filter(d => d.open).map(d => d.innerText.split('\\n')[0])"
+        )
+        for name in ("How the numbers were made", "mappo on vmas/navigation"):
+            opened.evaluate(f"[...document.querySelectorAll('summary')].find(s => s.innerText === '{name}').click()")
+        inside = "[...document.querySelectorAll('details[open] > details > summary')]"
+        opened.evaluate(f"{inside}.find(s => s.innerText === 'Configuration').click()")
+        opened.evaluate("[...document.querySelectorAll('footer summary')][0].click()")
+        opened.wait("sessionStorage.getItem('covey-report-open')?.includes('beside this page')")
         text = (folder / "index.html").read_text().replace("<h1>Two &amp; two</h1>", "<h1>New</h1>")
+        text = re.sub(r"<summary>\d+ files", "<summary>1,234 files", text)
         (tmp_path / "index.html").write_text(text)
         opened.wait("document.querySelector('h1')?.innerText === 'New' && document.readyState === 'complete'")
         assert curves(opened) == [1]  # what was chosen stays
+        names = [
+            "How the numbers were made",
+            "mappo on vmas/navigation",
+            "Configuration",
+            "1,234 files beside this page",
+        ]
+        assert opened.evaluate(summaries) == names  # what was opened too
         assert opened.complaints() == []
         server.shutdown()
 

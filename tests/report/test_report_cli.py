@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from covey import cli
-from covey.report import serve
+from covey.report import report, serve
 from covey.report.report import ReportOptions, build, parse_value
 
 FAST = "formats=[]"
@@ -412,12 +412,34 @@ def test_serving_builds_again_when_results_change(tmp_path: Path, monkeypatch: p
         build([str(runs)], options, "covey report")
         built.append(len(summary_of(output)["runs"]))
 
-    serve.watch(output, [runs], rebuild, looks=5)
+    serve.watch(output, [runs], rebuild, serve.fingerprint(output, [runs]), looks=5)
     assert built == []  # nothing changed, and the report itself does not count
     added = threading.Timer(0.05, lambda: made.write_run(runs / "a", seed=1))
     added.start()
-    serve.watch(output, [runs], rebuild, looks=200)
+    serve.watch(output, [runs], rebuild, serve.fingerprint(output, [runs]), looks=200)
     assert built[-1] == 2
+
+
+def test_what_is_written_during_the_first_build_is_in_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve, "SECONDS_BETWEEN_LOOKS", 0.0)
+    monkeypatch.setattr(serve, "REST", 0.0)
+    runs, output = tmp_path / "runs", tmp_path / "report"
+    made.write_run(runs / "a", seed=0)
+
+    def build_slowly(*arguments: Any) -> list[str]:
+        """A run is done while the first report is being written."""
+        lines = build(*arguments)
+        if not (runs / "a" / "seed_1").exists():
+            made.write_run(runs / "a", seed=1)
+        return lines
+
+    def watch_once(server: Any, *arguments: Any) -> None:
+        serve.watch(*arguments, looks=1)
+
+    monkeypatch.setattr(report, "build", build_slowly)
+    monkeypatch.setattr(serve, "serve", watch_once)
+    assert run(runs, f"output={output}", FAST, "serve=true", "port=0") == 0
+    assert len(summary_of(output)["runs"]) == 2
 
 
 def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:

@@ -449,6 +449,33 @@
     setTheme(chosen);
   });
 
+  // What was opened stays open when the page loads itself again. It is known by the headings and summaries above it,
+  // without the number that some begin with: with more runs, numbers and places change.
+  const opened = new Set(store.get("open", []));
+  const headings = {};
+  const names = new Map();
+  const times = new Map();
+  for (const node of document.querySelectorAll("h2, h3, details")) {
+    if (node.tagName !== "DETAILS") {
+      if (node.tagName === "H2") delete headings.H3;
+      headings[node.tagName] = node.textContent;
+      continue;
+    }
+    const above = names.get(node.parentElement.closest("details"));
+    const own = node.querySelector("summary").textContent;
+    const parts = [headings.H2, headings.H3, above, own].map((text) => (text ?? "").replace(/^[\d,]+ /, ""));
+    const alike = parts.join("\n");
+    times.set(alike, (times.get(alike) ?? 0) + 1);
+    const name = `${alike}\n${times.get(alike)}`;
+    names.set(node, name);
+    if (opened.has(name)) node.open = true;
+    node.addEventListener("toggle", () => {
+      if (node.open) opened.add(name);
+      else opened.delete(name);
+      store.set("open", [...opened]);
+    });
+  }
+
   // A table that is wider than its place can be scrolled by keyboard too.
   for (const box of document.querySelectorAll(".scroll")) {
     new ResizeObserver(() => {

@@ -103,11 +103,13 @@ def report(paths: Sequence[str], options: ReportOptions, command: str = "covey r
     if not options.serve:
         build_and_tell()
         return
-    from covey.report.serve import make_server, serve
+    from covey.report.serve import fingerprint, make_server, serve
 
-    with make_server(Path(options.output), options.port) as server:  # a port that is taken is no reason to wait
+    output, given = Path(options.output), [Path(path) for path in paths]
+    with make_server(output, options.port) as server:  # a port that is taken is no reason to wait
+        seen = fingerprint(output, given)
         build_and_tell()
-        serve(server, Path(options.output), [Path(path) for path in paths], lambda: build(paths, options, command))
+        serve(server, output, given, lambda: build(paths, options, command), seen)
 
 
 def build(paths: Sequence[str], options: ReportOptions, command: str, say: Say = lambda message: None) -> list[str]:

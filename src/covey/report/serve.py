@@ -24,14 +24,22 @@ REST = 4.0  # after a build that took a second, none for so many: experiments ne
 SERVED = {"index.html", "summary.json", "figures", "tables"}
 
 
-def serve(server: ThreadingHTTPServer, folder: Path, paths: Sequence[Path], build: Callable[[], object]) -> None:
-    """Serves the report in `folder`, and builds it again when files below `paths` change, until interrupted."""
+Fingerprint = frozenset[tuple[str, int, int]]
+
+
+def serve(
+    server: ThreadingHTTPServer, folder: Path, paths: Sequence[Path], build: Callable[[], object], seen: Fingerprint
+) -> None:
+    """Serves the report in `folder`, and builds it again when files below `paths` change, until interrupted.
+
+    `seen` is their fingerprint from before the report was built: what was written meanwhile is in the next one.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):  # a script's background processes ignore the first
         signal.signal(number, signal.default_int_handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(f"http://{HOST}:{server.server_address[1]}/  (Ctrl-C ends it)", flush=True)
     try:
-        watch(folder, paths, build)
+        watch(folder, paths, build, seen)
     except KeyboardInterrupt:
         print("\nstopped; the report stays")
     finally:
@@ -45,9 +53,10 @@ def make_server(folder: Path, port: int) -> ThreadingHTTPServer:
         raise UsageError(f"cannot listen on port {port}: {error.strerror}; port=0 takes a free one") from error
 
 
-def watch(folder: Path, paths: Sequence[Path], build: Callable[[], object], looks: int | None = None) -> None:
-    """Builds when something changed, for so many looks or for ever. What cannot be built now may be later."""
-    seen = fingerprint(folder, paths)
+def watch(
+    folder: Path, paths: Sequence[Path], build: Callable[[], object], seen: Fingerprint, looks: int | None = None
+) -> None:
+    """Builds when something changed since `seen`, for so many looks or for ever. What fails now may not later."""
     while looks is None or (looks := looks - 1) >= 0:
         time.sleep(SECONDS_BETWEEN_LOOKS)
         now = fingerprint(folder, paths)
@@ -63,7 +72,7 @@ def watch(folder: Path, paths: Sequence[Path], build: Callable[[], object], look
         time.sleep(REST * (time.monotonic() - started))
 
 
-def fingerprint(folder: Path, paths: Sequence[Path]) -> frozenset[tuple[str, int, int]]:
+def fingerprint(folder: Path, paths: Sequence[Path]) -> Fingerprint:
     """Name, date and size of every file that a report reads, checkpoints and the report itself left out."""
     found = set()
     for path in paths:
@@ -77,7 +86,7 @@ def fingerprint(folder: Path, paths: Sequence[Path]) -> frozenset[tuple[str, int
 
 
 def _files(path: Path, report: Path) -> list[str]:
-    if not path.is_dir():
+    if not os.path.isdir(path):
         return [os.fspath(path)]
     names = []
     for parent, folders, files in os.walk(path):
