@@ -130,6 +130,8 @@ def test_nothing_heavy_is_imported_for_help_and_lists(arguments: list[str]) -> N
         ("seed=range(3)", "'seed' takes one value, not 'range(3)'; seeds=3 trains several"),
         ("seed=-1", "seeds start at 0, not at -1"),
         ("seeds=[1,1]", "seeds=[1, 1] has one twice"),
+        ("seeds=99999999999999999999", "seeds=99999999999999999999 are too many"),
+        (f"seed={'9' * 5000}", "cannot read the value in 'seed=9999"),
         ("seeds=0", "seeds is empty; seeds=3 means 0, 1 and 2"),
         ("jit=maybe", "jit takes bool, not 'maybe'"),
         ("hooks.loss=my_loss", "hooks: loss takes module:function, not 'my_loss'"),

@@ -168,8 +168,8 @@ def parse_override(text: str) -> Assignment:
     hydra_text = f"~{key}" if delete else f"++{key}={_quoted(value) if key in PATHS else value}"
     try:
         override = OverridesParser.create().parse_override(hydra_text)
-    except HydraException as error:
-        raise UsageError(f"cannot read the value in '{text}'; put it in quotes: \"{key}='…'\"") from error
+    except (HydraException, ValueError) as error:  # ValueError: a number of thousands of digits
+        raise UsageError(f"cannot read the value in '{text[:200]}'; put it in quotes: \"{key}='…'\"") from error
     if override.is_sweep_override() and not _is_choice(key):
         right = "seeds=3 trains several" if key == "seed" else f"a list is in brackets: {key}=[a,b]"
         raise UsageError(f"'{key}' takes one value, not '{value}'; {right}")

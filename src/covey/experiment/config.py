@@ -31,6 +31,7 @@ GROUPS = {
     "critic_model": registry.models,
 }
 BY_GROUP = ("algorithm", "model", "critic_model")  # what may differ between a task's groups of agents
+MOST_SEEDS = 10_000  # of one command
 LOGGERS = ("console", "json", "mlflow", "tensorboard", "wandb")
 RESUMABLE = (  # what may change when a run goes on: everything else would make it another run
     "frames",
@@ -231,6 +232,8 @@ def from_dict(values: Mapping[str, Any]) -> Config:
     loop = loop_defaults(choices["algorithm"].registered)
     experiment = registry.coerce(type(loop), rest.pop("experiment", {}), "experiment", loop)
     if isinstance(rest.get("seeds"), int) and not isinstance(rest["seeds"], bool):
+        if rest["seeds"] > MOST_SEEDS:
+            raise UsageError(f"seeds={rest['seeds']} are too many; one command trains up to {MOST_SEEDS:,}")
         rest["seeds"] = list(range(rest["seeds"]))
     defaults = Config(**choices, experiment=experiment)
     hints = typing.get_type_hints(Config)

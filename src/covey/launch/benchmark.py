@@ -40,7 +40,7 @@ import yaml
 from covey import registry
 from covey.errors import UsageError, nearest, unknown_name
 from covey.experiment.compose import DEFAULTS, benchmark_presets, compose, parse_override
-from covey.experiment.config import Config, to_dict
+from covey.experiment.config import MOST_SEEDS, Config, to_dict
 from covey.files import to_json, write_atomically
 
 # What another value of does not make another experiment: where it runs, and how it is watched.
@@ -54,7 +54,6 @@ NOT_IDENTITY_EXPERIMENT = (
     "checkpoint_keep",
 )
 CROSSED = {"algorithm": "algorithms", "task": "tasks", "seed": "seeds"}  # what `covey train` calls them, and we
-MOST_SEEDS = 10_000
 FIELDS_OF_PRESET = ("algorithms", "tasks", "models", "seeds", "overrides")
 
 
