@@ -138,13 +138,13 @@ SMAX_Q = (
 )
 EXPERIMENTS |= {
     f"smax-2s3z-{algorithm}": Experiment(
-        arguments=f"algorithm={algorithm} {SMAX_Q}",
+        arguments=f"algorithm={algorithm} {SMAX_Q}{fields}",
         threshold=0.95,
         metric="win_rate",
         meaning="share of battles won",
         tuning="five trials of 200,000 to 1.4M frames",
     )
-    for algorithm in ("qmix", "vdn")
+    for algorithm, fields in (("qmix", " algorithm.lr=5e-4 algorithm.tau=0.005"), ("vdn", ""))
 }
 EXPERIMENTS["mpe-spread-masac"] = Experiment(
     arguments="algorithm=masac task=mpe/simple_spread task.actions=continuous algorithm.gamma=0.8 algorithm.n_step=3 "

@@ -442,7 +442,7 @@ and files of `covey speed`, to be put side by side.
 
   output=report                where to write
   metric=mean_return           or any other that the runs have, as win_rate
-  normalisation=anchors        0 is a random team, 1 the best published result; or minmax of these runs, or none
+  normalisation=anchors        0 is a random team, 1 the best published or possible; or minmax of these runs, or none
   legend='{mappo: MAPPO}'      what to call algorithms
   order=[mappo,ippo]           algorithms that come first; the others follow by name
   pairs=[[mappo,ippo]]         which to compare; default: all

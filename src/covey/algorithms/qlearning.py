@@ -90,7 +90,8 @@ class QLearningConfig:
 
 IQL = QLearningConfig()
 VDN = QLearningConfig(mixer=Mixing.sum)
-QMIX = QLearningConfig(mixer=Mixing.monotonic)
+# Where nothing terminates, a mixer that follows its own targets faster drives them up without end.
+QMIX = QLearningConfig(mixer=Mixing.monotonic, lr=2e-4, tau=0.002)
 
 
 @pytree
