@@ -154,7 +154,7 @@ EXPERIMENTS["mpe-spread-masac"] = Experiment(
     "experiment.checkpoint_interval=1_000_000",
     threshold=-6.0,
     meaning="sum of the agent's rewards, mean over agents; at random -25, by a tuned hand controller -5.9",
-    tuning="seventeen trials of up to 3M frames",
+    tuning="nineteen trials of up to 3M frames",
 )
 EXPERIMENTS["tag-ensemble"] = Experiment(
     arguments="task=vmas/simple_tag algorithm=mappo algorithm.groups.adversary=ippo model.groups.agent.layers=[64,64] "

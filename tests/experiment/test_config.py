@@ -378,6 +378,14 @@ def test_benchmarl_preset() -> None:
     assert compose(["experiment=benchmarl", "model=gru"]).model.name == "gru"
 
 
+def test_a_section_may_hold_for_names_that_fit() -> None:
+    """TorchRL takes the time limit of VMAS for a termination, and of nothing else."""
+    assert compose(["experiment=benchmarl"]).task.config.time_limit_terminates  # which chooses no task
+    assert compose(["experiment=benchmarl", "task=vmas/balance"]).task.config.time_limit_terminates
+    other = compose(["experiment=benchmarl", "task=rware/tiny-2ag"]).task
+    assert other.name == "rware/tiny-2ag" and not other.config.time_limit_terminates
+
+
 @pytest.mark.parametrize("algorithm", ["iql", "vdn", "qmix", "isac", "masac", "iddpg", "maddpg"])
 def test_benchmarl_preset_of_what_learns_from_replay(algorithm) -> None:
     config = compose(["experiment=benchmarl", f"algorithm={algorithm}", "task=vmas/navigation"])

@@ -17,7 +17,8 @@ by `base: NAME`, which may be a registered name, a shipped preset or another fil
                                                 model: {name: mlp, layers: [512, 512]}
 
 Files of `experiment` may set any part of the configuration. A section with a `name` also makes that choice, unless the
-command line makes another, and then the section is skipped. `critic_model=` takes the files of `model`.
+command line makes another, and then the section is skipped. A name with a star (`vmas/*`) chooses nothing: the section
+holds for all names that fit. `critic_model=` takes the files of `model`.
 
 A group of agents may have an algorithm or models of its own: `algorithm.groups.adversary=ippo` names another, with its
 own defaults, and `algorithm.groups.adversary.lr=1e-4` changes a field; a group that names none has what the team has.
@@ -31,6 +32,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -429,10 +431,14 @@ def _choice_of(group: str, presets: Sequence[Preset], chosen: Mapping[str, str])
     """The name for a group: the command line's, or the last preset's that names one, or the default."""
     if group in chosen:
         return chosen[group]
-    named = [name for preset in presets for name, _ in [preset.section(group)] if name]
+    named = [name for preset in presets for name, _ in [preset.section(group)] if name and not _is_pattern(name)]
     if named:
         return named[-1]
     return _choice_of("model", presets, chosen) if group == "critic_model" else DEFAULTS[group]
+
+
+def _is_pattern(name: str) -> bool:
+    return "*" in name
 
 
 def _assemble(
@@ -505,14 +511,16 @@ def _choice_tree(
 ) -> dict[str, Any]:
     """The fields of a task, model or algorithm.
 
-    A layer's section that names a member of the chain comes right after that member; one without a name comes first.
+    A layer's section that names a member of the chain comes right after that member; one without a name, or with a
+    pattern that the registered name fits, comes first.
     """
     fields = plain(scopes[group])
     for member in chain:
         sections = [(member.where, member.fields)]
         for layer in layers:
             name, section = layer.section(group)
-            if name == member.name or (name is None and member is chain[0]):
+            first = member is chain[0] and (name is None or (_is_pattern(name) and fnmatchcase(member.name, name)))
+            if name == member.name or first:
                 sections.append((layer.where, section))
         for where, section in sections:
             _check_fields({group: section}, scopes, where)
