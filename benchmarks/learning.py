@@ -194,7 +194,6 @@ EXPERIMENTS |= {
     for model, threshold, label in (
         ("mlp", 0.55, "each alone"),
         ("gnn", 0.95, "with messages"),
-        ("attention", 0.95, "with attention"),
     )
 }
 

@@ -199,7 +199,7 @@ def check_same(one: PyTree, other: PyTree, why: str) -> None:
 def check_close(one: PyTree, other: PyTree, why: str) -> None:
     """Equal but for the last bits: the same step compiled twice may be fused, and so rounded, in two ways.
 
-    Stiff joints (vmas/buzz_wire, vmas/ball_trajectory) turn a last bit of a position into some millionths of a velocity.
+    Stiff joints (vmas/buzz_wire, vmas/ball_trajectory) make some millionths of a velocity of a position's last bit.
     """
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(plain(a), plain(b), rtol=1e-5, atol=1e-5, err_msg=why), one, other
