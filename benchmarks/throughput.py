@@ -6,6 +6,7 @@
   stepping   environments as algorithms see them: uniform legal actions, auto-reset and statistics included
   acting     stepping with the networks acting, everything kept that an update needs: rate a
   updating   updates alone, over and over on one batch: rate b
+  gradients  on request: the networks' gradients on as many rows as an update reads, written out plainly; no other work
   training   the compiled loop as `covey train` runs it
   ratio      training / (1 / (1/a + 1/b)): 1 if no time is lost between collecting and updating
 
@@ -13,12 +14,15 @@
 field `num_agents`). `--jaxmarl` compares with JaxMARL on MPE at its own settings (4 minibatches, two layers of 64 with
 tanh): covey's training on two devices over the rate at which JaxMARL's environment is stepped with random actions and
 nothing else is done, by one thread on one core and with the threads that JAX starts by itself (as JaxMARL's users run
-it; handing work to and fro makes it slower). JaxMARL's own loop reaches 0.16. Processes of their own, in turn.
+it; handing work to and fro makes it slower). JaxMARL's own loop reaches 0.16. Processes of their own, in turn. Beside
+it stands the rate if an update were its networks' plain gradients and nothing else: the most that XLA allows.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
 import sys
 from argparse import Namespace
 from collections.abc import Callable
@@ -39,11 +43,12 @@ from covey.experiment.compose import compose
 from covey.experiment.config import Config, OnlineConfig
 from covey.loops.online import DEVICE_AXIS, TrainState, add_device_axis, drop_device_axis
 from covey.loops.rollout import collect
-from covey.types import Array, Batch, Key, PyTree, TimeStep
+from covey.ops.blocks import CPU_ROWS
+from covey.types import Array, Batch, Discrete, Key, PyTree, TimeStep
 
 TASKS = ("rware/tiny-4ag", "lbf/8x8-2p-2f-coop", "mpe/simple_spread", "smax/2s3z")
 PARTS = ("stepping", "acting", "updating", "training")
-ON_REQUEST = ("simulation",)
+ON_REQUEST = ("simulation", "gradients")
 NUM_ACTIONS = 10  # sets of actions that `simulation` takes in turn
 TARGET, JAXMARL_TARGET = 0.70, 0.40
 NUM_ENVIRONMENTS = (1, 16, 64, 256, 1024, 4096)
@@ -121,6 +126,7 @@ def measure_task(options: Namespace, task: str, overrides: list[str], devices: l
         "stepping": make_stepping,
         "acting": make_acting,
         "updating": make_updating,
+        "gradients": make_gradients,
         "training": make_training,
     }
     programs = {name: makers[name](config, parts, devices) for name in options.parts}
@@ -320,6 +326,43 @@ def make_updating(config: Config, parts: Parts, devices: list[Any]) -> common.Pr
     return common.Program(run=lambda n: run(jnp.int32(n), state.learner, batch, jax.random.key(2)))
 
 
+def make_gradients(config: Config, parts: Parts, devices: list[Any]) -> common.Program:
+    """Of an actor and a critic for each agent's own observation, a block at a time, followed by plain descent."""
+    assert isinstance(config.experiment, OnlineConfig)
+    [spec] = parts.env.spec.groups.values()
+    assert isinstance(spec.action, Discrete)
+    hidden, size = list(config.model.config.layers), math.prod(spec.observation_shape)
+    rows = config.experiment.num_envs * rollout_length(config) * spec.num_agents // len(devices)
+    num_blocks = -(-rows // CPU_ROWS) * config.algorithm.config.epochs
+    activation = {"tanh": jnp.tanh, "relu": jax.nn.relu}[config.model.config.activation.name]
+
+    def init(key: Key) -> PyTree:
+        def layers(outputs: int) -> PyTree:
+            sizes = [size, *hidden, outputs]
+            return [(jax.random.normal(key, shape) / 8, jnp.zeros(shape[1])) for shape in itertools.pairwise(sizes)]
+
+        return [layers(spec.action.num_actions), layers(1)], jax.random.normal(key, (16, CPU_ROWS, size))
+
+    def loss(networks: PyTree, x: Array) -> Array:
+        total = jnp.zeros(())
+        for *inner, (kernel, bias) in networks:
+            h = x
+            for inner_kernel, inner_bias in inner:
+                h = activation(h @ inner_kernel + inner_bias)
+            total += jnp.mean(jnp.square(h @ kernel + bias))
+        return total
+
+    def learn(repetitions: Array, networks: PyTree, blocks: Array) -> PyTree:
+        def step(i: Array, networks: PyTree) -> PyTree:
+            return jax.tree.map(lambda p, slope: p - 1e-3 * slope, networks, jax.grad(loss)(networks, blocks[i % 16]))
+
+        return add_device_axis(jax.lax.fori_loop(0, repetitions * num_blocks, step, networks))
+
+    networks, blocks = jax.jit(init)(jax.random.key(0))
+    run = over_devices(learn, devices, (EVERYWHERE, EVERYWHERE, EVERYWHERE), SPLIT)
+    return common.Program(run=lambda n: run(jnp.int32(n), networks, blocks))
+
+
 def make_training(config: Config, parts: Parts, devices: list[Any]) -> common.Program:
     state: TrainState = parts.loop.init(jax.random.key(0))
 
@@ -338,20 +381,30 @@ def compare_with_jaxmarl(options: Namespace) -> None:
     shared = ["--rounds", str(max(1, options.rounds // 2)), "--seconds", str(options.seconds)]
     stepping: dict[str, list[float]] = {"one thread": [], "JAX's own threads": []}
     cores = {"one thread": ["--cores", str((options.cores or [0])[0])], "JAX's own threads": []}
-    training = []
+    training, limits = [], []
     for _ in range(3):
         for threads, rates in stepping.items():
             figures = common.run_script("throughput.py", "--jaxmarl-stepping", *cores[threads], *shared)
             rates.append(figures["frames_per_second"])
-        covey = ["--devices", "2", "--parts", "training", *JAXMARL_SETTINGS, *shared]
-        training.append(common.run_script("throughput.py", *covey)["rows"][0]["frames_per_second"]["training"])
+        covey = ["--devices", "2", "--parts", "acting", "gradients", "training", *JAXMARL_SETTINGS, *shared]
+        rate = common.run_script("throughput.py", *covey)["rows"][0]["frames_per_second"]
+        training.append(rate["training"])
+        limits.append(1 / (1 / rate["acting"] + 1 / rate["gradients"]))
     print(f"covey trains IPPO on simple_spread, two devices                     {max(training):12,.0f} frames/s")
+    print(f"  if updates were plain gradients of its networks alone             {max(limits):12,.0f} frames/s")
     ratios = {}
     for threads, rates in stepping.items():
         ratios[threads] = max(training) / max(rates)
         print(f"JaxMARL's environment alone, random actions, {threads:<17}      {max(rates):12,.0f} frames/s")
-        print(f"  ratio {common.verdict(ratios[threads], JAXMARL_TARGET)}; JaxMARL's own loop: 0.16")
-    figures = {"jaxmarl_stepping": stepping, "covey_training": training, "ratios": ratios, "target": JAXMARL_TARGET}
+        verdict, limit = common.verdict(ratios[threads], JAXMARL_TARGET), max(limits) / max(rates)
+        print(f"  ratio {verdict}; with plain gradients alone {limit:.3f}; JaxMARL's own loop: 0.16")
+    figures = {
+        "jaxmarl_stepping": stepping,
+        "covey_training": training,
+        "covey_with_plain_gradients_alone": limits,
+        "ratios": ratios,
+        "target": JAXMARL_TARGET,
+    }
     common.write_figures(options.output, figures)
 
 
