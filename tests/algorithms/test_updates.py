@@ -138,6 +138,17 @@ def test_importance_is_nothing_to_the_temperature(name):
     np.testing.assert_allclose(weighted["agents/policy_loss"], plain["agents/policy_loss"] / 2, rtol=1e-5)
 
 
+def test_the_temperature_follows_the_schedule():
+    algorithm = make("isac", lr_schedule="linear")
+    batch = Batch(transitions=transitions(algorithm, CASES["isac"], 1))
+    state = algorithm.init(jax.random.key(1))
+    temperatures = [
+        float(jax.jit(algorithm.update)(state, batch, jax.random.key(2), jnp.float32(progress))[1]["agents/alpha"])
+        for progress in (0.0, 1.0)
+    ]
+    assert abs(temperatures[0] - 0.1) > 1e-5 and temperatures[1] == pytest.approx(0.1, rel=1e-6)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_a_users_loss_is_added(name):
     """By one that is steep in every parameter, each must take Adam's first step: as long as the learning rate."""

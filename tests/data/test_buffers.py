@@ -159,6 +159,12 @@ def test_importance_by_hand():
     np.testing.assert_allclose(importance(jnp.array([0.0, 0.0]), 0.5), [0.0, 0.0])
 
 
+def test_importance_is_the_same_on_any_number_of_devices():
+    probabilities = jnp.array([[0.01, 0.02], [0.1, 0.2]])
+    apart = jax.vmap(lambda p: importance(p, 0.4, "devices"), axis_name="devices")(probabilities)
+    np.testing.assert_allclose(apart.reshape(-1), importance(probabilities.reshape(-1), 0.4), rtol=1e-6)
+
+
 def test_memory_counts_what_is_stored_once():
     _, state, _ = filled(BufferConfig(size=999, batch_size=4), [1])
     own = AGENTS * (2 * 4 + 1 + 4 + 4 + 1 + 2 * 4)  # observation, alive, action, reward, terminated, successor
