@@ -19,8 +19,8 @@ from covey import results as marl_eval
 from covey.errors import CoveyError, Interrupted, UsageError
 from covey.experiment.checkpoint import Checkpoints
 from covey.experiment.experiment import Experiment, resume
+from covey.experiment.recorder import rate
 from covey.experiment.run_directory import RunDirectory
-from covey.experiment.training import rate
 from covey.types import EnvSpec, MetricSpec
 
 FIELDS = {

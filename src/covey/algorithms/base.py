@@ -17,6 +17,7 @@ import optax
 from covey import registry
 from covey.networks.network import Model, make_model
 from covey.ops.devices import mean_over_devices
+from covey.ops.seeds import any_seed
 from covey.types import Algorithm, Array, Batch, Discrete, EnvSpec, Key, PyTree, TimeStep, Transition
 
 State = TypeVar("State", bound=Any)
@@ -74,15 +75,17 @@ def mean_over_living(tree: PyTree, alive: Array, axis: str | None) -> PyTree:
     return jax.tree.map(lambda x: x / jnp.maximum(share, 1e-8), tree)
 
 
-def now_and_then(updates: Array, delay: int, compute: Callable[[], Result]) -> Result:
-    """What `compute` gives in every `delay`-th update, and zeros in the others, which do not compute it."""
+def now_and_then(
+    updates: Array, delay: int, compute: Callable[[], Result], otherwise: Callable[[], Result] | None = None
+) -> Result:
+    """What `compute` gives in every `delay`-th update; in the others, which do not compute it, `otherwise` or zeros."""
     if delay == 1:
         return compute()
 
     def nothing() -> Result:
         return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(compute))
 
-    return jax.lax.cond(updates % delay == 0, compute, nothing)
+    return jax.lax.cond(any_seed(updates % delay == 0), compute, otherwise or nothing)
 
 
 def require_discrete(spec: EnvSpec, group: str) -> Discrete:

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -261,7 +262,7 @@ def make_ddpg(config: DdpgConfig, spec: EnvSpec, group: str, context: Context) -
             state = descend(optimiser, state, "actor", grads["actor"], lr)
             return dataclasses.replace(state, target=move_towards(state.target, state.params, config.tau))
 
-        state = improve(state) if delay == 1 else jax.lax.cond(updates % delay == 0, improve, lambda same: same, state)
+        state = now_and_then(updates, delay, partial(improve, state), otherwise=lambda: state)
         noise = anneal(config.noise_start, config.noise_end, config.noise_fraction, progress)
         state = dataclasses.replace(state, noise=noise, updates=updates)
         return state, means["metrics"] | {"noise": noise, "lr": lr} | users_metrics, wrong

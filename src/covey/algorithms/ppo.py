@@ -48,6 +48,7 @@ from covey.ops.losses import (
 from covey.ops.normalisation import Moments, batch_moments, init_moments, merge_moments, normalise, scale_up
 from covey.ops.returns import gae
 from covey.ops.schedules import Schedule, factor
+from covey.ops.seeds import any_seed
 from covey.ops.sequences import cut, take
 from covey.ops.shuffle import random_order
 from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep, Transition, pytree
@@ -232,7 +233,7 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
                 state.params["critic"], successor, carry["critic"], jnp.zeros_like(timestep.last[None])
             )[0]
 
-        successor_value = jax.lax.cond(timestep.truncated.any(), value_of_successor, lambda: value)
+        successor_value = jax.lax.cond(any_seed(timestep.truncated.any()), value_of_successor, lambda: value)
         parameters = parameters[0]
         mask = step.action_mask
         raw = distribution.sample(parameters, mask, key) if explore else distribution.mode(parameters, mask)

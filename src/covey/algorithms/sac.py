@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -283,7 +284,7 @@ def make_sac(config: SacConfig, spec: EnvSpec, group: str, context: Context) -> 
             alpha_lr = state.coefficients["alpha_lr"] * factor(config.lr_schedule, progress)
             return descend(optimiser, state, "log_alpha", means["surplus"], alpha_lr)
 
-        state = improve(state) if delay == 1 else jax.lax.cond(updates % delay == 0, improve, lambda same: same, state)
+        state = now_and_then(updates, delay, partial(improve, state), otherwise=lambda: state)
         alpha = jnp.exp(state.params["log_alpha"])
         return state, {**means["metrics"], **means["delayed"], "alpha": alpha, "lr": lr, **users_metrics}, wrong
 

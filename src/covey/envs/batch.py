@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from covey.envs.base import Actions, Env
 from covey.envs.wrappers import Wrapper
 from covey.metrics import EPISODE_LENGTH, MEAN_RETURN, group_return
+from covey.ops.seeds import any_seed
 from covey.types import Array, EnvSpec, GroupStep, Key, PyTree, TimeStep, pytree
 
 
@@ -89,7 +90,7 @@ class BatchedEnv:
             return self._reset_ended(state, timestep, key_pool)
 
         state, timestep = jax.lax.cond(
-            timestep.last.any(), reset_ended, lambda state, timestep: (state, timestep), state, timestep
+            any_seed(timestep.last.any()), reset_ended, lambda state, timestep: (state, timestep), state, timestep
         )
         return state, timestep, episodes
 
@@ -100,7 +101,7 @@ class BatchedEnv:
         ended = timestep.last
         num_ended = ended.sum(dtype=jnp.int32)
         pool, pool_first, used = jax.lax.cond(
-            state.used + num_ended > self.num_envs,
+            any_seed(state.used + num_ended > self.num_envs),
             lambda: (*self._reset_all(key), jnp.zeros((), jnp.int32)),
             lambda: (state.pool, state.pool_first, state.used),
         )

@@ -34,13 +34,17 @@ from covey.types import Algorithm, Array, Continuous, EnvSpec, Key, PyTree
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Parts:
-    """What an experiment is made of. `evaluate(learner, key)`, compiled, gives per-episode values by metric name."""
+    """What an experiment is made of. `evaluate(learner, key)`, compiled, gives per-episode values by metric name.
+
+    With `num_seeds` > 1, loop and evaluation are of so many seeds at once (loops/online.py), each with a key.
+    """
 
     env: Env
     algorithm: Algorithm
     loop: OnlineLoop
     evaluate: Wrapped
     deterministic: bool
+    num_seeds: int = 1
     buffer_bytes: int = 0  # what a replay buffer takes
 
 
@@ -64,7 +68,7 @@ COMPILED_QUICKLY: dict[str, Any] = {  # on CPUs, for what runs once: compiling w
 def compile_parts(parts: Parts, compiling: Callable[[str], AbstractContextManager[None]]) -> Programs:
     """Compiles ahead of any run, so that the time is known and not mixed with training's; `compiling` says what."""
     start = time.monotonic()
-    key = jax.random.key(0)
+    key = example_key(parts.num_seeds)
     shapes = jax.eval_shape(parts.loop.init, key)
     state = jax.tree.map(
         lambda sharding, part: jax.tree.map(
@@ -90,6 +94,11 @@ def compile_parts(parts: Parts, compiling: Callable[[str], AbstractContextManage
     with compiling("evaluation"):
         evaluate = parts.evaluate.lower(state.learner, key).compile()
     return Programs(init=init, run_chunk=run_chunk, evaluate=evaluate, seconds=time.monotonic() - start)
+
+
+def example_key(num_seeds: int) -> Key:
+    """What starts one seed, or several at once, in type and shape."""
+    return jax.random.key(0) if num_seeds == 1 else jax.random.split(jax.random.key(0), num_seeds)
 
 
 def uncompiled(parts: Parts) -> Programs:
@@ -148,7 +157,7 @@ def build_hooks(hooks: HooksConfig) -> Hooks:
     return Hooks(**{field.name: find(field.name, getattr(hooks, field.name)) for field in dataclasses.fields(hooks)})
 
 
-def build(config: Config, devices: list[Any]) -> Parts:
+def build(config: Config, devices: list[Any], num_seeds: int = 1) -> Parts:
     env = build_env(config)
     algorithm = build_algorithm(config, env, device_axis=DEVICE_AXIS if len(devices) > 1 else None)
     experiment = config.experiment
@@ -164,18 +173,22 @@ def build(config: Config, devices: list[Any]) -> Parts:
         learning=build_learning(config, algorithm, len(devices)),
         hooks=build_hooks(config.hooks),
         devices=devices,
+        together=num_seeds > 1,
     )
     check_best_by(config, env.spec)
-    check_update(config, loop)
-    buffer_bytes = check_buffer(config, loop, devices)
+    check_update(config, loop, num_seeds)
+    buffer_bytes = check_buffer(config, loop, devices, num_seeds)
     deterministic = is_deterministic(config, env)
-    evaluate = make_evaluate(env, algorithm, experiment.evaluation_episodes, deterministic, devices)
+    evaluate = make_evaluate(
+        env, algorithm, experiment.evaluation_episodes, deterministic, devices, together=num_seeds > 1
+    )
     return Parts(
         env=env,
         algorithm=algorithm,
         loop=loop,
         evaluate=evaluate,
         deterministic=deterministic,
+        num_seeds=num_seeds,
         buffer_bytes=buffer_bytes,
     )
 
@@ -204,19 +217,21 @@ def build_learning(config: Config, algorithm: Algorithm, num_devices: int) -> Le
     return Learning(replay=replay, num_updates=experiment.updates, random_frames=experiment.random_frames)
 
 
-def check_buffer(config: Config, loop: OnlineLoop, devices: list[Any]) -> int:
-    """The bytes of the replay buffer; raises where the memory cannot hold them."""
+def check_buffer(config: Config, loop: OnlineLoop, devices: list[Any], num_seeds: int) -> int:
+    """The bytes of the replay buffer, of all seeds that train at once; raises where the memory cannot hold them."""
     if not isinstance(config.experiment, ReplayConfig):
         return 0
-    buffer = jax.eval_shape(loop.init, jax.random.key(0)).buffer
+    buffer = jax.eval_shape(loop.init, example_key(num_seeds)).buffer
     needed = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(buffer))
     in_host = config.experiment.buffer.place is Place.host
     available = available_host_bytes() if in_host else available_bytes(devices)
     if available is not None and needed > available:
         size = config.experiment.buffer.size
+        at_once = f" for {num_seeds} seeds at once" if num_seeds > 1 else ""
+        fewer = ", or fewer seeds at once (experiment.seeds_at_once)" if num_seeds > 1 else ""
         raise UsageError(
-            f"buffer.size={size:,} takes {needed / 1e6:,.0f} MB and {available / 1e6:,.0f} MB are free; "
-            f"{int(size * available / needed * 0.8):,} would fit"
+            f"buffer.size={size:,}{at_once} takes {needed / 1e6:,.0f} MB and {available / 1e6:,.0f} MB are free; "
+            f"{int(size * available / needed * 0.8):,} would fit{fewer}"
         )
     return needed
 
@@ -228,10 +243,10 @@ def check_best_by(config: Config, spec: EnvSpec) -> None:
         raise unknown_name("metric in experiment.best_by", config.experiment.best_by, known, see)
 
 
-def check_update(config: Config, loop: OnlineLoop) -> None:
+def check_update(config: Config, loop: OnlineLoop, num_seeds: int) -> None:
     """Traces an iteration without compiling it: what cannot fit together is found here, before anything starts."""
     try:
-        jax.eval_shape(loop.run_chunk, jax.eval_shape(loop.init, jax.random.key(0)), 1)
+        jax.eval_shape(loop.run_chunk, jax.eval_shape(loop.init, example_key(num_seeds)), 1)
     except ValueError as error:
         raise UsageError(f"algorithm '{config.algorithm.label}' on task '{config.task.name}': {error}") from error
 
@@ -248,9 +263,14 @@ def is_deterministic(config: Config, env: Env) -> bool:
 
 
 def make_evaluate(
-    env: Env, algorithm: Algorithm, num_episodes: int, deterministic: bool, devices: list[Any]
+    env: Env,
+    algorithm: Algorithm,
+    num_episodes: int,
+    deterministic: bool,
+    devices: list[Any],
+    together: bool = False,
 ) -> Wrapped:
-    """Plays exactly `num_episodes`, split over the devices."""
+    """Plays exactly `num_episodes`, split over the devices; of several seeds `together`, so many each: `[S, …]`."""
     per_device = math.ceil(num_episodes / len(devices))
 
     def play(learner: PyTree, key: Key) -> dict[str, Array]:
@@ -259,7 +279,10 @@ def make_evaluate(
         episodes = play_episodes(env, algorithm, learner, key, num_episodes=per_device, deterministic=deterministic)
         return episode_values(episodes)
 
+    if together:
+        play = jax.vmap(play)
     if len(devices) > 1:
         mesh = Mesh(devices, (DEVICE_AXIS,))
-        play = jax.shard_map(play, mesh=mesh, in_specs=(P(), P()), out_specs=P(DEVICE_AXIS), check_vma=False)
-    return jax.jit(lambda learner, key: jax.tree.map(lambda x: x[:num_episodes], play(learner, key)))
+        split = P(None, DEVICE_AXIS) if together else P(DEVICE_AXIS)
+        play = jax.shard_map(play, mesh=mesh, in_specs=(P(), P()), out_specs=split, check_vma=False)
+    return jax.jit(lambda learner, key: jax.tree.map(lambda x: x[..., :num_episodes], play(learner, key)))

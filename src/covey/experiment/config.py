@@ -44,6 +44,7 @@ RESUMABLE = (  # what may change when a run goes on: everything else would make 
     "loggers",
     "logger_options",
     "devices",
+    "seeds_at_once",
     "platform",
 )
 
@@ -92,6 +93,7 @@ class ExperimentConfig:
     schedule_frames: int | None = None  # horizon of the schedules; None: `frames`
     platform: Platform = Platform.auto
     devices: int | None = None  # None: all that there are; the number used is stored with the run
+    seeds_at_once: int | None = None  # in one program, for GPUs; None: on a GPU all, else one after another
     evaluation_interval: int = 100_000  # 0: at the start and at the end only
     evaluation_episodes: int = 32
     evaluation_deterministic: bool | None = None  # None: greedy, except policies over discrete actions, which sample
@@ -103,7 +105,8 @@ class ExperimentConfig:
     logger_options: dict[str, Any] = dataclasses.field(default_factory=dict)  # by logger, passed on to it
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "frames", "schedule_frames", "devices", "evaluation_episodes", "checkpoint_keep")
+        at_least(self, 1, "frames", "schedule_frames", "devices", "seeds_at_once")
+        at_least(self, 1, "evaluation_episodes", "checkpoint_keep")
         at_least(self, 0, "evaluation_interval", "checkpoint_interval")
         for logger in (*self.loggers, *self.logger_options):
             if logger not in LOGGERS:

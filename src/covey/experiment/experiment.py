@@ -15,8 +15,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from covey.data.buffer import Place
 from covey.errors import UsageError
 from covey.experiment.build import Parts, Programs, build, compile_parts, uncompiled
+from covey.experiment.checkpoint import Checkpoints
 from covey.experiment.compose import compose, resume_config
 from covey.experiment.config import Config, ReplayConfig, from_dict, plain, to_dict, with_devices
 from covey.experiment.console import Console, Summary
@@ -63,44 +65,79 @@ def _as_override(value: Any) -> str:
 
 
 def train(config: Config, callbacks: Sequence[Callback] = ()) -> list[Summary]:
-    """Trains every seed of `config`, one after another with one compiled program, each in its own run directory."""
+    """Trains every seed of `config`, each in its own run directory: one after another with one compiled program, or
+    several at once in one (`experiment.seeds_at_once`)."""
     check_loggers(config.experiment.loggers, config.experiment.logger_options)
     config, devices = prepare(config)
+    config = with_seeds_at_once(config, devices, callbacks)
     base = Path(config.run_dir or default_run_dir(config))
     members = seed_members(config, base)
     for _, path in members:
         if path.exists():
             raise UsageError(f"run directory {path} exists already; `covey resume {path}` continues it")
     initial_learner = learner_from(config.init_from) if config.init_from else None
-    parts = build(config, devices)
+    at_once = config.experiment.seeds_at_once or 1
+    parts = build(config, devices, min(at_once, len(members)))
     environment = describe(parts)
-    runs = [RunDirectory.create(path, to_dict(member), environment) for member, path in members]
+    seeds = [(member, RunDirectory.create(path, to_dict(member), environment)) for member, path in members]
     programs = get_programs(config, parts)
     summaries = []
-    for (member, _), run in zip(members, runs, strict=True):
-        summaries.append(run_one(member, parts, programs, run, callbacks, initial_learner))
+    for batch in (seeds[first : first + at_once] for first in range(0, len(seeds), at_once)):
+        if len(batch) < parts.num_seeds:  # the last, of what is left
+            parts = build(config, devices, len(batch))
+            programs = get_programs(config, parts)
+        summaries += run_together(batch, parts, programs, callbacks, initial_learner)
         programs = dataclasses.replace(programs, seconds=0.0)  # the first seed paid
     return summaries
 
 
 def resume(path: Path, overrides: Sequence[str] = (), callbacks: Sequence[Callback] = ()) -> list[Summary]:
     """Continues the run in `path`, or every seed's below it, as if it had never stopped."""
-    summaries = []
+    seeds: list[tuple[Config, RunDirectory]] = []
     for directory in run_directories(path):
         run = RunDirectory.open(directory)
         stored = from_dict(run.config)
         config = resume_config(stored, overrides)
         check_loggers(config.experiment.loggers, config.experiment.logger_options)
-        config, devices = prepare(config)
+        config, _ = prepare(config)
         if to_dict(config) != to_dict(stored):
             run.rewrite_config(to_dict(config))
+        seeds.append((config, run))
+    summaries = []
+    for batch in resumed_together(seeds, callbacks):
+        config, run = batch[0]
+        _, devices = prepare(config)
         # Needed only where nothing was saved yet; by now the other run may be gone.
-        begun = any(run.checkpoints.glob("[0-9]*"))
+        begun = newest_checkpoint(run) is not None
         initial_learner = learner_from(config.init_from) if config.init_from and not begun else None
-        parts = build(config, devices)
+        parts = build(config, devices, len(batch))
         programs = get_programs(config, parts)
-        summaries.append(run_one(config, parts, programs, run, callbacks, initial_learner))
+        summaries += run_together(batch, parts, programs, callbacks, initial_learner)
     return summaries
+
+
+def resumed_together(
+    seeds: Sequence[tuple[Config, RunDirectory]], callbacks: Sequence[Callback]
+) -> list[list[tuple[Config, RunDirectory]]]:
+    """Batches of seeds that trained at once, and so of one configuration, as far as they are at the same iteration."""
+
+    def trained_with(config: Config, run: RunDirectory) -> Any:
+        return dataclasses.replace(config, seed=0, run_dir=None), newest_checkpoint(run)
+
+    batches: list[list[tuple[Config, RunDirectory]]] = []
+    for config, run in seeds:
+        at_once = 1 if callbacks or not config.jit else config.experiment.seeds_at_once or 1
+        fits = batches and len(batches[-1]) < at_once and trained_with(*batches[-1][0]) == trained_with(config, run)
+        if fits:
+            batches[-1].append((config, run))
+        else:
+            batches.append([(config, run)])
+    return batches
+
+
+def newest_checkpoint(run: RunDirectory) -> int | None:
+    """The iteration of a run's newest checkpoint."""
+    return max(Checkpoints(run.checkpoints).iterations(), default=None)
 
 
 def prepare(config: Config) -> tuple[Config, list[Any]]:
@@ -113,6 +150,24 @@ def prepare(config: Config) -> tuple[Config, list[Any]]:
         experiment = dataclasses.replace(config.experiment, schedule_frames=config.experiment.frames)
         config = dataclasses.replace(config, experiment=experiment)
     return config, start_jax(platform, config.experiment.devices or 1)
+
+
+def with_seeds_at_once(config: Config, devices: Sequence[Any], callbacks: Sequence[Callback]) -> Config:
+    """`config` with `seeds_at_once` settled: as given, or all on an accelerator, where that can be.
+
+    A CPU is not faster with several seeds in one program, and there each is to give the bits that it gives alone.
+    """
+    experiment = config.experiment
+    in_host = isinstance(experiment, ReplayConfig) and experiment.buffer.place is Place.host
+    obstacle = (
+        "callbacks see one seed at a time" if callbacks else "buffer.place=host holds one seed's" if in_host else None
+    )
+    asked = experiment.seeds_at_once
+    if asked is not None and asked > 1 and obstacle:
+        raise UsageError(f"experiment.seeds_at_once={asked} cannot be: {obstacle}")
+    alone = devices[0].platform == "cpu" if asked is None else False
+    number = 1 if alone or obstacle or not config.jit else asked or len(config.seeds or (config.seed,))
+    return dataclasses.replace(config, experiment=dataclasses.replace(experiment, seeds_at_once=number))
 
 
 def seed_members(config: Config, base: Path) -> list[tuple[Config, Path]]:
@@ -139,28 +194,31 @@ def get_programs(config: Config, parts: Parts) -> Programs:
         return compile_parts(parts, console.compiling)
 
 
-def run_one(
-    config: Config,
+def run_together(
+    seeds: Sequence[tuple[Config, RunDirectory]],
     parts: Parts,
     programs: Programs,
-    run: RunDirectory,
     callbacks: Sequence[Callback],
     initial_learner: Callable[[PyTree], PyTree] | None,
-) -> Summary:
+) -> list[Summary]:
+    """Trains the seeds that `parts` is made for, one or several at once."""
+    config = seeds[0][0]
     experiment = config.experiment
     frames = -(-experiment.frames // parts.loop.frames_per_iteration) * parts.loop.frames_per_iteration
     show = "console" in experiment.loggers
     with Console(frames, show=show) as console, _uncompiled(config):
         if show:
-            console.line(f"{config.algorithm.label} on {config.task.name}, seed {config.seed}: {run.path}")
+            for member, run in seeds:
+                console.line(f"{member.algorithm.label} on {member.task.name}, seed {member.seed}: {run.path}")
             if isinstance(config.experiment, ReplayConfig):
                 size, megabytes = config.experiment.buffer.size, parts.buffer_bytes / 1e6
-                console.line(f"replay: {size:,} transitions, {megabytes:,.0f} MB")
+                for_each = f" for each of {len(seeds)} seeds" if len(seeds) > 1 else ""
+                console.line(f"replay: {size:,} transitions{for_each}, {megabytes:,.0f} MB")
             _say_rounding(console, config, parts.loop.frames_per_iteration)
-        training = Training(config, parts, programs, run, console, callbacks, initial_learner)
-        summary = training.run()
-    console.summary(summary)
-    return summary
+        summaries = Training(seeds, parts, programs, console, callbacks, initial_learner).run()
+    for summary in summaries:
+        console.summary(summary)
+    return summaries
 
 
 def _say_rounding(console: Console, config: Config, frames_per_iteration: int) -> None:
@@ -194,8 +252,6 @@ def learner_from(path: str) -> Callable[[PyTree], PyTree]:
 
     With them go the moments of observations and values: networks are worth nothing without what they were scaled by.
     """
-    from covey.experiment.checkpoint import Checkpoints
-
     run = RunDirectory.open(run_directories(path)[0])
     stored = Checkpoints(run.checkpoints).restore_part("learner")
 

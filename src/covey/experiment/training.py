@@ -1,8 +1,10 @@
-"""The host's side of training one seed: dispatches chunks, and evaluates, logs and saves while the device works.
+"""The host's side of training: dispatches chunks, and evaluates, logs and saves while the device works.
 
 What happens at an iteration depends only on its number, never on the clock: metrics are recorded for every iteration,
 evaluations and checkpoints fall on fixed ones, and only the size of chunks follows the machine's speed. So a run that
 was killed and resumed leaves the same files as one that was not.
+
+Several seeds at once go in step, in one program (loops/online.py), and leave each what it would have left alone.
 """
 
 from __future__ import annotations
@@ -20,17 +22,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from covey import metrics as names
-from covey import results as marl_eval
 from covey.errors import CoveyError, Interrupted
 from covey.experiment.build import Parts, Programs
-from covey.experiment.checkpoint import Checkpoints, host_copy
-from covey.experiment.config import CollectingConfig, Config, ReplayConfig, to_dict
+from covey.experiment.checkpoint import Restored, host_copy
+from covey.experiment.config import CollectingConfig, Config, ReplayConfig
 from covey.experiment.console import Console, Summary
-from covey.experiment.loggers import LoggerTeam
+from covey.experiment.recorder import Recorder
 from covey.experiment.run_directory import RunDirectory
 from covey.loops.online import TrainState
-from covey.types import Array, EnvSpec, PyTree
+from covey.types import Array, Key, PyTree
 
 SECONDS_PER_CHUNK = 1.0  # what a chunk aims to take: short enough for a live progress bar and a quick Ctrl-C
 ABSOLUTE_ROUNDS = 10  # the absolute metric plays this many times an evaluation's episodes
@@ -44,54 +44,42 @@ class Callback(Protocol):
     def on_end(self, training: Training, summary: Summary) -> None: ...
 
 
-@dataclasses.dataclass
-class Progress:
-    """What a checkpoint stores besides arrays."""
-
-    best_score: float = -math.inf
-    seconds_training: float = 0.0
-    seconds_evaluating: float = 0.0
-    seconds_compiling: float = 0.0
-    metrics_offset: int = 0
-    devices: int = 1
-
-
 class Training:
-    """One seed's training, from a fresh start or a checkpoint to the end."""
+    """Training from a fresh start or a checkpoint to the end, of one seed, or of several at once: `parts.num_seeds`.
+
+    Of several, `state` and `best` have an axis of seeds (loops/online.py). Callbacks see one seed.
+    """
 
     def __init__(
         self,
-        config: Config,
+        seeds: Sequence[tuple[Config, RunDirectory]],
         parts: Parts,
         programs: Programs,
-        run: RunDirectory,
         console: Console,
         callbacks: Sequence[Callback] = (),
         initial_learner: Callable[[PyTree], PyTree] | None = None,
     ):
-        experiment = config.experiment
+        assert len(seeds) == parts.num_seeds and not (callbacks and len(seeds) > 1)
+        self.config, self.run_directory = seeds[0]
+        experiment = self.config.experiment
         assert isinstance(experiment, CollectingConfig)
-        self.config = config
         self.parts = parts
-        self.run_directory = run
         self.console = console
         self.callbacks = callbacks
         self.frames_per_iteration = parts.loop.frames_per_iteration
         self.num_iterations = self._iterations(experiment.frames)
         self.evaluation_interval = self._iterations(experiment.evaluation_interval)
         self.checkpoint_interval = self._iterations(experiment.checkpoint_interval)
-        self.progress = Progress(seconds_compiling=programs.seconds, devices=experiment.devices or 1)
         self.state: TrainState  # these three from `_start` on
         self.best: PyTree
         self.iteration: int
         self._programs = programs
         self._initial_learner = initial_learner
-        self._checkpoints = Checkpoints(run.checkpoints, keep=experiment.checkpoint_keep, warn=console.warn)
-        self._loggers = LoggerTeam(experiment.loggers, experiment.logger_options, warn=console.warn)
-        self._results = marl_eval.make_results(config.task.name, config.algorithm.label, config.seed)
-        self._key_evaluate = jax.random.key(jnp.uint32(config.seed) ^ jnp.uint32(0x9E3779B9))
+        self._recorders = [
+            Recorder(config, run, parts.env.spec, self.frames_per_iteration, programs.seconds, console.warn)
+            for config, run in seeds
+        ]
         self._chunk_size = 1
-        self._latest_return: float | None = None
 
     # --------------------------------------------------------------------------------------------- what users read
 
@@ -119,61 +107,77 @@ class Training:
 
     # ------------------------------------------------------------------------------------------------------ running
 
-    def run(self) -> Summary:
-        """Trains to the end; raises Interrupted, with everything saved, on SIGINT and SIGTERM."""
+    def run(self) -> list[Summary]:
+        """Trains to the end, a summary for each seed; raises Interrupted, with everything saved, on SIGINT, SIGTERM."""
         with _signals() as received:
             self._received = received
             self._start()
-            self._loggers.start(self.run_directory, to_dict(self.config), self.frames)
+            for recorder in self._recorders:
+                recorder.start_loggers(self.frames)
             try:
-                if self.iteration == 0 and not marl_eval.steps(self._results):
-                    self._log_evaluation(self._evaluate())
+                if self.iteration == 0 and not all(recorder.evaluated for recorder in self._recorders):
+                    self._record_evaluation(self._evaluate(), self.iteration)
                 self._train()
-                summary = self._finish()
+                summaries = self._finish()
                 if self._received:  # the run is done, but not what was to follow, such as the next seed
                     self._interrupt()
             finally:
-                self._checkpoints.wait()
-                self._loggers.finish()
-        self._call("on_end", summary)
-        return summary
+                for recorder in self._recorders:
+                    recorder.finish()
+        self._call("on_end", summaries[0])
+        return summaries
 
     def _start(self) -> None:
         """A fresh state, or the newest checkpoint's; files are cut back to where that was."""
-        self.state = self._programs.init(jax.random.key(self.config.seed))
+        self.state = self._programs.init(self._keys(Recorder.training_key))
         self.best = _copy(self.state.learner)
         self.iteration = 0
         parts = self._parts_to_save()
-        restored = self._checkpoints.restore({name: parts[name] for name in ("learner", "clock", "best")})
+        restored = self._restore({name: parts[name] for name in ("learner", "clock", "best")})
         if restored is None:
-            self.run_directory.metrics.cut(0)
+            for recorder in self._recorders:
+                recorder.begin()
             if self._initial_learner:
-                learner = self._initial_learner(self.state.learner)
-                self.state = dataclasses.replace(self.state, learner=learner)
-                self.best = _copy(learner)
+                self._take_initial_learner(self._initial_learner)
             return
-        devices = self.progress.devices
-        self.progress = Progress(**restored.meta)
-        if self.progress.devices == devices:
-            split = self._checkpoints.restore({name: parts[name] for name in ("actor", "buffer") if name in parts})
+        devices = self._recorders[0].progress.devices
+        if all(saved.meta["devices"] == devices for saved in restored):
+            split = self._restore({name: parts[name] for name in ("actor", "buffer") if name in parts})
             assert split is not None
-            restored.tree.update(split.tree)
+            for saved, more in zip(restored, split, strict=True):
+                saved.tree.update(more.tree)
             if self._has_buffer and "buffer" not in parts:
                 self.console.warn("the buffer was left out of checkpoints: it fills anew, and the bits will differ")
         else:  # environments are split over devices, and do not fit another number of them
             afresh = "environments and buffer" if self._has_buffer else "environments"
             self.console.warn(f"another number of devices: {afresh} start afresh, and the bits will differ")
-            self.progress.devices = devices
-        found = {name: _put_like(tree, parts[name]) for name, tree in restored.tree.items()}
+        found = _join([saved.tree for saved in restored]) if self._together else restored[0].tree
+        found = {name: _put_like(tree, parts[name]) for name, tree in found.items()}
         self.best = found.pop("best")
         self.state = dataclasses.replace(self.state, **found.pop("clock"), **found)
-        self.iteration = restored.iteration
-        self.progress.seconds_compiling += self._programs.seconds
-        self.run_directory.metrics.cut(self.progress.metrics_offset)
-        known = self.run_directory.read_results()
-        if known is not None:
-            self._results = marl_eval.cut_steps(known, self.frames)
+        self.iteration = restored[0].iteration
+        for recorder, saved in zip(self._recorders, restored, strict=True):
+            recorder.go_on(saved, self._programs.seconds)
+            recorder.progress.devices = devices
         self.console.line(f"resumed at {self.frames:,} frames")
+
+    def _restore(self, parts: dict[str, PyTree]) -> list[Restored] | None:
+        """These parts of each seed's newest checkpoint; None where nothing was saved yet."""
+        template = jax.eval_shape(functools.partial(_of_seed, index=0), parts) if self._together else parts
+        restored = [recorder.checkpoints.restore(template) for recorder in self._recorders]
+        if len({None if saved is None else saved.iteration for saved in restored}) > 1:
+            raise CoveyError("checkpoints of the seeds are of different iterations; experiment.seeds_at_once=1 goes on")
+        return None if restored[0] is None else [saved for saved in restored if saved is not None]
+
+    def _take_initial_learner(self, initial_learner: Callable[[PyTree], PyTree]) -> None:
+        learner = self.state.learner
+        if self._together:
+            own = [_of_seed({"learner": learner}, index)["learner"] for index in range(len(self._recorders))]
+            learner = _put_like(_join([{"learner": initial_learner(one)} for one in own])["learner"], learner)
+        else:
+            learner = initial_learner(learner)
+        self.state = dataclasses.replace(self.state, learner=learner)
+        self.best = _copy(learner)
 
     def _parts_to_save(self) -> dict[str, PyTree]:
         """The train state and the best parameters, in parts that can be restored alone."""
@@ -188,6 +192,10 @@ class Training:
     def _has_buffer(self) -> bool:
         return isinstance(self.config.experiment, ReplayConfig)
 
+    @property
+    def _together(self) -> bool:
+        return len(self._recorders) > 1
+
     def _train(self) -> None:
         """Chunk after chunk. With callbacks, each is finished before the next is sent, so that they can steer it."""
         pending = self._dispatch() if self.iteration < self.num_iterations else None
@@ -195,28 +203,30 @@ class Training:
             size, history, started = pending
             chunk = {name: np.asarray(values)[:size] for name, values in history.items()}  # waits for the device
             seconds = time.monotonic() - started
-            self.progress.seconds_training += seconds
-            self._check_finite(chunk)
+            self._spend(training=seconds)
+            for recorder, own in zip(self._recorders, self._by_seed(chunk, axis=1), strict=True):
+                recorder.check_finite(own, self.iteration)
             self.iteration += size
             self._chunk_size = _next_chunk_size(size, seconds, self.parts.loop.max_iterations)
             evaluation = self._dispatch_evaluation() if self._is_due(self.evaluation_interval) else None
             interrupted = bool(self._received)  # looked at once: a signal that comes later waits for the next chunk
             save = self._is_due(self.checkpoint_interval) or interrupted
             # Callbacks may set coefficients, which are saved too: with them, the state is copied afterwards.
-            saved_state = self._checkpoint_tree() if save and not self.callbacks else None
+            saved_state = self._checkpoint_trees() if save and not self.callbacks else None
             iteration = self.iteration
             pending = None if interrupted or self.callbacks else self._dispatch()
 
-            self._log_chunk(chunk, iteration, seconds)
+            self._record_chunk(chunk, iteration, seconds)
             if evaluation is not None:
                 values = self._wait_for_evaluation(evaluation)
                 if pending is not None:
                     pending = (pending[0], pending[1], time.monotonic())  # it could only begin after the evaluation
-                improved = self._log_evaluation((values, evaluation[1]), iteration)
-                if improved and saved_state is not None:
-                    saved_state["best"] = host_copy(self.best)
+                improved = self._record_evaluation((values, evaluation[1]), iteration)
+                if any(improved) and saved_state is not None:
+                    for tree, best in zip(saved_state, self._trees_by_seed({"best": self.best}), strict=True):
+                        tree.update(host_copy(best))
             if save:
-                self._save(saved_state or self._checkpoint_tree(), iteration)
+                self._save(saved_state or self._checkpoint_trees(), iteration)
             if interrupted:
                 self._interrupt()
             if pending is None:
@@ -244,133 +254,94 @@ class Training:
     def _dispatch_evaluation(self) -> tuple[dict[str, Array], PyTree, float]:
         """Sent before the next chunk, which takes the parameters' memory: hence the copy."""
         learner = _copy(self.state.learner)
-        key = jax.random.fold_in(self._key_evaluate, self.iteration)
+        key = self._keys(functools.partial(Recorder.evaluation_key, iteration=self.iteration))
         started = time.monotonic()
         return self._programs.evaluate(learner, key), learner, started
 
     def _wait_for_evaluation(self, evaluation: tuple[dict[str, Array], PyTree, float]) -> dict[str, np.ndarray]:
         outputs, _, started = evaluation
         values = {name: np.asarray(value) for name, value in outputs.items()}
-        self.progress.seconds_evaluating += time.monotonic() - started
+        self._spend(evaluating=time.monotonic() - started)
         return values
 
     def _evaluate(self) -> tuple[dict[str, np.ndarray], PyTree]:
         evaluation = self._dispatch_evaluation()
         return self._wait_for_evaluation(evaluation), evaluation[1]
 
-    def _log_evaluation(self, evaluated: tuple[dict[str, np.ndarray], PyTree], iteration: int | None = None) -> bool:
-        """Records an evaluation; True if its parameters are the best so far (of equals, the later)."""
+    def _record_evaluation(self, evaluated: tuple[dict[str, np.ndarray], PyTree], iteration: int) -> list[bool]:
+        """Records an evaluation, and keeps its parameters where they are the best so far: which, by seed."""
         values, learner = evaluated
-        frames = (self.iteration if iteration is None else iteration) * self.frames_per_iteration
-        score = rate(values, self.config.experiment.best_by, self.parts.env.spec)
-        improved = score >= self.progress.best_score
-        if improved:
-            self.progress.best_score, self.best = score, learner
-        self._results = marl_eval.add_step(
-            self._results, frames=frames, elapsed_seconds=self._elapsed(), metrics=values
-        )
-        self.run_directory.write_results(self._results)
-        self._record(names.EVALUATION, {name: float(value.mean()) for name, value in values.items()}, frames)
-        self._call("on_evaluation", values)
+        by_seed = self._by_seed(values, axis=0)
+        improved = [
+            recorder.record_evaluation(own, iteration) for recorder, own in zip(self._recorders, by_seed, strict=True)
+        ]
+        if all(improved):
+            self.best = learner
+        elif any(improved):
+            self.best = _choose(jnp.asarray(improved), learner, self.best)
+        self._call("on_evaluation", by_seed[0])
         return improved
 
-    def _absolute(self) -> dict[str, np.ndarray]:
-        """The absolute metric: the best parameters over ten times the episodes."""
+    def _absolute(self) -> list[dict[str, np.ndarray]]:
+        """The absolute metric by seed: the best parameters over ten times the episodes."""
         started = time.monotonic()
         rounds = []
         for number in range(ABSOLUTE_ROUNDS):
-            key = jax.random.fold_in(jax.random.fold_in(self._key_evaluate, 2**31 - 1), number)
+            key = self._keys(functools.partial(Recorder.absolute_key, number=number))
             rounds.append(self._programs.evaluate(self.best, key))
-        values = {name: np.concatenate([np.asarray(r[name]) for r in rounds]) for name in rounds[0]}
-        self.progress.seconds_evaluating += time.monotonic() - started
-        self._results = marl_eval.set_absolute_metrics(self._results, values)
-        self.run_directory.write_results(self._results)
-        means = {name: float(value.mean()) for name, value in values.items()}
-        self._record(names.ABSOLUTE, means | self._costs(), self.frames)
-        return values
-
-    def _costs(self) -> dict[str, float]:
-        """Seconds by what they were spent on, under the names of the metrics."""
-        seconds = {f"{part}_seconds": value for part, value in self._seconds.items()}
-        return {name: value for name, value in seconds.items() if name in names.WALL_CLOCK}
+        values = {name: np.concatenate([np.asarray(r[name]) for r in rounds], axis=-1) for name in rounds[0]}
+        self._spend(evaluating=time.monotonic() - started)
+        by_seed = self._by_seed(values, axis=0)
+        for recorder, own in zip(self._recorders, by_seed, strict=True):
+            recorder.record_absolute(own, self.iteration, self._seconds)
+        return by_seed
 
     @functools.cached_property
     def _seconds(self) -> dict[str, float]:
-        """Seconds by what they were spent on, once training is over."""
-        training = self._split_training_time()
-        return {
-            "compiling": self.progress.seconds_compiling,
-            **training,
-            "evaluating": self.progress.seconds_evaluating,
-        }
+        """Seconds by what they were spent on, once training is over; seeds that train at once spend the same ones."""
+        progress = self._recorders[0].progress
+        training = self._split_training_time(progress.seconds_training)
+        return {"compiling": progress.seconds_compiling, **training, "evaluating": progress.seconds_evaluating}
 
-    # ------------------------------------------------------------------------------------------ logging and saving
+    # ------------------------------------------------------------------------------------------ recording and saving
 
-    def _log_chunk(self, chunk: dict[str, np.ndarray], iteration: int, seconds: float) -> None:
+    def _record_chunk(self, chunk: dict[str, np.ndarray], iteration: int, seconds: float) -> None:
         size = len(next(iter(chunk.values())))
         rate = size * self.frames_per_iteration / max(seconds, 1e-9)
-        record: dict[str, float] = {}
-        for i in range(size):
-            number = iteration - size + i + 1
-            record = {name: float(values[i]) for name, values in chunk.items()}
-            record = {names.ITERATION: number, **record, names.FRAMES_PER_SECOND: rate}
-            self._record(names.TRAIN, record, number * self.frames_per_iteration)
-        value = record.get(f"collection/{names.MEAN_RETURN}", math.nan)  # a user's hook may drop it
-        self._latest_return = value if math.isfinite(value) else self._latest_return
-        self.console.progress(
-            iteration * self.frames_per_iteration, mean_return=self._latest_return, frames_per_second=rate
-        )
-        self._call("on_iteration", record)
+        by_seed = self._by_seed(chunk, axis=1)
+        records = [
+            recorder.record_chunk(own, iteration, rate) for recorder, own in zip(self._recorders, by_seed, strict=True)
+        ]
+        returns = [recorder.latest_return for recorder in self._recorders if recorder.latest_return is not None]
+        mean_return = sum(returns) / len(returns) if returns else None
+        self.console.progress(iteration * self.frames_per_iteration, mean_return=mean_return, frames_per_second=rate)
+        self._call("on_iteration", records[0])
 
-    def _record(self, kind: str, record: Mapping[str, float], frames: int) -> None:
-        head = {names.KIND: kind, names.FRAMES: frames, names.ELAPSED_SECONDS: self._elapsed()}
-        self.run_directory.metrics.append({**head, **record})
-        self._loggers.log(kind, record, frames)
+    def _checkpoint_trees(self) -> list[dict[str, PyTree]]:
+        """A tree for each seed, on the host."""
+        return [host_copy(tree) for tree in self._trees_by_seed(self._parts_to_save())]
 
-    def _check_finite(self, chunk: dict[str, np.ndarray]) -> None:
-        """Collection's means are NaN where no episode ended; anything else that is not finite is the end."""
-        for name, values in chunk.items():
-            if name.startswith("collection/"):
-                continue
-            bad = np.flatnonzero(~np.isfinite(values))
-            if bad.size:
-                self._checkpoints.wait()
-                raise CoveyError(
-                    f"iteration {self.iteration + int(bad[0]) + 1}: {name} is {values[bad[0]]}; training stopped, "
-                    f"the last good checkpoint is in {self.run_directory.path}"
-                )
-
-    def _checkpoint_tree(self) -> dict[str, PyTree]:
-        return host_copy(self._parts_to_save())
-
-    def _save(self, tree: dict[str, PyTree], iteration: int) -> None:
-        self.progress.metrics_offset = self.run_directory.metrics.sync()
-        self._checkpoints.save(iteration, tree, dataclasses.asdict(self.progress))
+    def _save(self, trees: list[dict[str, PyTree]], iteration: int) -> None:
+        for recorder, tree in zip(self._recorders, trees, strict=True):
+            recorder.save(tree, iteration)
 
     def _interrupt(self) -> None:
-        self._checkpoints.wait()
-        self.console.line(
-            f"interrupted: saved at {self.frames:,} frames; `covey resume {self.run_directory.path}` goes on"
-        )
+        for recorder in self._recorders:
+            recorder.checkpoints.wait()
+        paths = [str(recorder.run_directory.path) for recorder in self._recorders]
+        path = str(self.run_directory.path.parent) if self._together else paths[0]
+        self.console.line(f"interrupted: saved at {self.frames:,} frames; `covey resume {path}` goes on")
         raise Interrupted(self._received[0])
 
-    def _finish(self) -> Summary:
-        absolute = self._absolute() if self.config.experiment.absolute_metric else None
-        steps = list(marl_eval.steps(self._results).values())
-        return Summary(
-            title=f"{self.config.algorithm.label} on {self.config.task.name}, seed {self.config.seed}",
-            returns_before=steps[0][names.MEAN_RETURN],
-            returns_after=steps[-1][names.MEAN_RETURN],
-            returns_absolute=None if absolute is None else absolute[names.MEAN_RETURN].tolist(),
-            frames=self.frames,
-            frames_per_second=self.frames / max(self.progress.seconds_training, 1e-9),
-            seconds=self._seconds,
-            run_directory=self.run_directory.path,
-        )
+    def _finish(self) -> list[Summary]:
+        absolute = self._absolute() if self.config.experiment.absolute_metric else [None] * len(self._recorders)
+        return [
+            recorder.summary(own, self.iteration, self._seconds)
+            for recorder, own in zip(self._recorders, absolute, strict=True)
+        ]
 
-    def _split_training_time(self) -> dict[str, float]:
+    def _split_training_time(self, total: float) -> dict[str, float]:
         """Collecting and updating are one program; their shares come from timing collection alone, afterwards."""
-        total = self.progress.seconds_training
         if total < 10.0 or not self.config.jit:  # not worth compiling another program for
             return {"collecting and updating": total}
         with self.console.compiling("collection, to time it"):
@@ -386,11 +357,33 @@ class Training:
 
     # ---------------------------------------------------------------------------------------------------- odds, ends
 
+    def _keys(self, of: Callable[[Recorder], Key]) -> Key:
+        keys = [of(recorder) for recorder in self._recorders]
+        return jnp.stack(keys) if self._together else keys[0]
+
+    def _by_seed(self, values: dict[str, np.ndarray], axis: int) -> list[dict[str, np.ndarray]]:
+        """Each seed's part of `values`, whose `axis` is that of the seeds if there are several."""
+        if not self._together:
+            return [values]
+        return [
+            {name: value.take(index, axis) for name, value in values.items()} for index in range(len(self._recorders))
+        ]
+
+    def _trees_by_seed(self, parts: dict[str, PyTree]) -> Iterator[dict[str, PyTree]]:
+        """One after another, so that the device holds a copy of one seed's at a time."""
+        if not self._together:
+            yield parts
+            return
+        for index in range(len(self._recorders)):
+            yield _of_seed(parts, index)
+
+    def _spend(self, *, training: float = 0.0, evaluating: float = 0.0) -> None:
+        for recorder in self._recorders:
+            recorder.progress.seconds_training += training
+            recorder.progress.seconds_evaluating += evaluating
+
     def _iterations(self, frames: int) -> int:
         return math.ceil(frames / self.frames_per_iteration)
-
-    def _elapsed(self) -> float:
-        return self.progress.seconds_training + self.progress.seconds_evaluating
 
     def _call(self, name: str, *arguments: Any) -> None:
         for callback in self.callbacks:
@@ -412,6 +405,49 @@ def _copy(tree: PyTree) -> PyTree:
 def _put_like(values: PyTree, like: PyTree) -> PyTree:
     """Host arrays to where the arrays of `like` are."""
     return jax.tree.map(lambda value, old: jax.device_put(value, old.sharding), values, like)
+
+
+# ------------------------------------------------------------------------------------------ seeds that train at once
+
+
+@jax.jit
+def _of_seed(parts: dict[str, PyTree], index: int | Array) -> dict[str, PyTree]:
+    """One seed's share of what `Training` saves."""
+
+    def take(axis: int | None, leaf: Array) -> Array:
+        return leaf if axis is None else jax.lax.dynamic_index_in_dim(leaf, index, axis, keepdims=False)
+
+    return _by_axis(take, parts)
+
+
+def _join(parts: list[dict[str, PyTree]]) -> dict[str, PyTree]:
+    """`_of_seed` undone; on the host, what is there."""
+
+    def join(axis: int | None, *leaves: Any) -> Any:
+        if axis is None:
+            return leaves[0]
+        return (np if isinstance(leaves[0], np.ndarray) else jnp).stack(leaves, axis)
+
+    return _by_axis(join, *parts)
+
+
+def _by_axis(function: Callable, *parts: dict[str, PyTree]) -> dict[str, PyTree]:
+    """`function(axis of the seeds, leaf, …)` over the leaves of all parts. The axis of devices is before that of seeds;
+    the iteration is everybody's."""
+    axes = {"learner": 0, "best": 0, "actor": 1, "buffer": 1, "clock": {"key": 0, "iteration": None}}
+
+    def over(axis: Any, *trees: PyTree) -> PyTree:
+        if isinstance(axis, dict):
+            return {name: over(axis[name], *(tree[name] for tree in trees)) for name in trees[0]}
+        return jax.tree.map(functools.partial(function, axis), *trees)
+
+    return over(axes, *parts)
+
+
+@jax.jit
+def _choose(better: Array, new: PyTree, old: PyTree) -> PyTree:
+    """By seed, `new` where `better [S]`."""
+    return jax.tree.map(lambda a, b: jnp.where(better.reshape(-1, *[1] * (a.ndim - 1)), a, b), new, old)
 
 
 @contextlib.contextmanager
@@ -436,10 +472,3 @@ def _signals() -> Iterator[list[int]]:
         for number, handler in previous.items():
             with contextlib.suppress(ValueError):
                 signal.signal(number, handler)
-
-
-def rate(values: Mapping[str, np.ndarray], best_by: str, spec: EnvSpec) -> float:
-    """What an evaluation says of its parameters by one of its metrics: the higher, the better."""
-    metric = spec.metrics.get(best_by)
-    mean = float(values[best_by].mean())
-    return mean if metric is None or metric.higher_is_better else -mean

@@ -48,6 +48,7 @@ NOT_IDENTITY = ("seed", "seeds", "run_dir", "code_dir", "config_dir", "jit")
 NOT_IDENTITY_EXPERIMENT = (
     "platform",
     "devices",
+    "seeds_at_once",
     "loggers",
     "logger_options",
     "checkpoint_interval",

@@ -92,7 +92,7 @@ class Worker:
     def _train(self, job: dict[str, Any]) -> None:
         from covey.experiment.config import from_dict
         from covey.experiment.devices import start_jax
-        from covey.experiment.experiment import prepare, run_one
+        from covey.experiment.experiment import prepare, run_together
 
         sys.argv = job["command"]  # for environment.json
         start_jax(self._platform, self._devices)  # as many as any job needs: the first use of JAX fixes the number
@@ -101,7 +101,7 @@ class Worker:
         built = self._build(job["name"], config, devices)
         self._stop_if_asked()
         run = open_run(Path(job["run_directory"]), config, built.parts)
-        run_one(config, built.parts, built.programs, run, (), first_learner(config, run))
+        run_together([(config, run)], built.parts, built.programs, (), first_learner(config, run))
         built.programs = dataclasses.replace(built.programs, seconds=0.0)  # the first seed paid
         if job["render"]:
             draw_team(run.path)

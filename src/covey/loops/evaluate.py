@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from covey.envs.base import Env
 from covey.envs.batch import Episodes, add_step, init_episodes
+from covey.ops.seeds import any_seed
 from covey.types import Algorithm, Array, Key, PyTree
 
 
@@ -28,7 +29,7 @@ def play_episodes(
 
     def running(loop: tuple) -> Array:
         *_, done, elapsed = loop
-        return (elapsed < spec.time_limit) & ~done.all()
+        return (elapsed < spec.time_limit) & any_seed(~done.all())
 
     def step(loop: tuple) -> tuple:
         env_state, timestep, carry, episodes, done, elapsed = loop

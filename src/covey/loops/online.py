@@ -12,6 +12,9 @@ several times from samples of it. `update` does not know the difference.
 
 Several devices: the environments are split over them, the learner is replicated, and gradients and statistics are
 averaged. Each leaf of `actor` and `buffer` has a leading axis of devices.
+
+Several seeds in one program (`together`), which accelerators are fast with: each leaf of a train state has an axis of
+seeds before all others but that of devices. The iteration has none: they share it.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from covey.envs.base import Env
 from covey.envs.batch import BatchedEnv
 from covey.loops.rollout import Actor, collect, episode_means, init_actor, unroll
 from covey.ops.devices import mean_over_devices, sum_over_devices
+from covey.ops.seeds import any_seed
 from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep, pytree
 
 DEVICE_AXIS = "devices"
@@ -49,6 +53,9 @@ class TrainState:
     key: Key
     iteration: Array
     buffer: PyTree = ()
+
+
+SEED_AXES = TrainState(learner=0, actor=0, key=0, iteration=None, buffer=0)  # type: ignore[arg-type]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,6 +74,8 @@ class OnlineLoop:
     init(key) -> train state
     run_chunk(train state, num_iterations) -> (train state, metrics [max_iterations] of which num_iterations count)
     collect(train state) -> (train state, checksum)   collection alone, to time it; the learner stays as it is
+
+    For several seeds `together`: init(keys [S]), and metrics [max_iterations, S].
     """
 
     init: Wrapped
@@ -89,6 +98,7 @@ def make_online_loop(
     learning: Learning | None = None,
     hooks: Hooks = Hooks(),
     devices: list[Any] | None = None,
+    together: bool = False,
     max_iterations: int = 32,
 ) -> OnlineLoop:
     """`algorithm` must have been made with `device_axis=DEVICE_AXIS` where there are several `devices`.
@@ -96,6 +106,7 @@ def make_online_loop(
     Without `learning`, each iteration updates once, from what it collected.
     """
     devices = devices or jax.devices()[:1]
+    each_seed = jax.vmap if together else _as_it_is
     batched = BatchedEnv(env=env, num_envs=num_envs // len(devices), stagger=stagger)
     frames_per_iteration = num_envs * rollout_length  # numbers of frames are not computed on the device: they overflow
     random_iterations = math.ceil(learning.random_frames / frames_per_iteration) if learning else 0
@@ -104,16 +115,12 @@ def make_online_loop(
     def device_key(key: Key) -> Key:
         return jax.random.fold_in(key, jax.lax.axis_index(axis)) if axis else key
 
-    def init_actors(key: Key) -> Actor:
-        return add_device_axis(init_actor(batched, algorithm, device_key(key)))
-
     def collect_batch(state: TrainState, key: Key) -> tuple[Actor, Batch, PyTree]:
-        actor = drop_device_axis(state.actor)
         if learning is None:
-            return collect(batched, algorithm, state.learner, actor, key, rollout_length)
+            return collect(batched, algorithm, state.learner, state.actor, key, rollout_length)
         still_random = state.iteration < random_iterations
         acting = at_random_while(still_random, algorithm, env.spec) if random_iterations else algorithm
-        actor, transitions, sums = unroll(batched, acting, state.learner, actor, key, rollout_length)
+        actor, transitions, sums = unroll(batched, acting, state.learner, state.actor, key, rollout_length)
         return actor, Batch(transitions=transitions), sums
 
     def learn(state: TrainState, batch: Batch, key: Key, progress: Array) -> tuple[PyTree, PyTree, dict[str, Array]]:
@@ -121,15 +128,14 @@ def make_online_loop(
         if learning is None:
             learner, metrics, _ = algorithm.update(state.learner, batch, key, progress)
             return learner, state.buffer, metrics
-        buffer = learning.replay.add(drop_device_axis(state.buffer), batch.transitions)
+        buffer = learning.replay.add(state.buffer, batch.transitions)
         started = state.iteration + 1 >= random_iterations
-        learner, buffer, metrics = learn_from_replay(
+        return learn_from_replay(
             algorithm, learning, state.learner, buffer, key, progress, learning.replay.can_sample(buffer) & started
         )
-        return learner, add_device_axis(buffer), metrics
 
     def iterate(state: TrainState) -> tuple[TrainState, dict[str, Array]]:
-        """One iteration, on each device."""
+        """One iteration of one seed, on each device."""
         key_iteration = jax.random.fold_in(state.key, state.iteration)
         key_collect, key_update = jax.random.split(device_key(key_iteration))
         actor, batch, sums = collect_batch(state, key_collect)
@@ -141,55 +147,64 @@ def make_online_loop(
         metrics = metrics | {f"collection/{name}": value for name, value in episode_means(sums).items()}
         if hooks.metrics:
             metrics = hooks.metrics(metrics)
-        actors = add_device_axis(actor)
-        state = TrainState(learner=learner, actor=actors, key=state.key, iteration=state.iteration + 1, buffer=buffer)
+        state = TrainState(learner=learner, actor=actor, key=state.key, iteration=state.iteration + 1, buffer=buffer)
         return state, metrics
 
     def chunk(state: TrainState, num_iterations: Array) -> tuple[TrainState, dict[str, Array]]:
-        shapes = jax.eval_shape(iterate, state)[1]
+        state = without_device_axis(state)
+        iterate_all = each_seed(iterate, in_axes=(SEED_AXES,), out_axes=(SEED_AXES, 0))
+        shapes = jax.eval_shape(iterate_all, state)[1]
         empty = jax.tree.map(lambda x: jnp.full((max_iterations, *x.shape), jnp.nan, x.dtype), shapes)
 
         def body(i: Array, loop: tuple[TrainState, dict[str, Array]]) -> tuple[TrainState, dict[str, Array]]:
             state, history = loop
-            state, metrics = iterate(state)
+            state, metrics = iterate_all(state)
             return state, jax.tree.map(lambda h, x: h.at[i].set(x), history, metrics)
 
-        return jax.lax.fori_loop(0, num_iterations, body, (state, empty))
+        state, history = jax.lax.fori_loop(0, num_iterations, body, (state, empty))
+        return with_device_axis(state), history
 
-    def collect_only(state: TrainState) -> tuple[TrainState, Array]:
+    def collect_one(state: TrainState) -> tuple[Actor, Array]:
         actor, batch, sums = collect_batch(state, device_key(state.key))
         # Everything that updates read goes into an output, or the compiler would drop the work that is to be timed.
         read = [
             (part.observation, part.state, part.extras, part.reward, part.last) for part in batch.transitions.values()
         ]
         checksum = sum(jnp.sum(leaf, dtype=jnp.float32) for leaf in jax.tree.leaves((read, sums)))
-        return dataclasses.replace(state, actor=add_device_axis(actor)), jnp.asarray(checksum)[None]
+        return actor, jnp.asarray(checksum)
+
+    def collect_only(state: TrainState) -> tuple[TrainState, Array]:
+        state = without_device_axis(state)
+        actor, checksum = each_seed(collect_one, in_axes=(SEED_AXES,))(state)
+        return with_device_axis(dataclasses.replace(state, actor=actor)), checksum[None]
 
     over_devices = partial(_over_devices, devices=devices)
     specs = {"learner": P(), "actor": P(DEVICE_AXIS), "key": P(), "iteration": P(), "buffer": P(DEVICE_AXIS)}
     state_specs = TrainState(**specs)  # type: ignore[arg-type]
+
+    def init_actors(key: Key) -> Actor:
+        return init_actor(batched, algorithm, device_key(key))
 
     def init_buffers(learner: PyTree, actor: Actor, key: Key) -> PyTree:
         """Empty; what is stored is known from one step."""
         if learning is None:
             return ()
         one_step = partial(unroll, batched, algorithm, num_steps=1)
-        _, step, _ = jax.eval_shape(one_step, learner, drop_device_axis(actor), key)
+        _, step, _ = jax.eval_shape(one_step, learner, actor, key)
         example = jax.tree.map(lambda x: jnp.zeros(x.shape[1:], x.dtype), step)
-        return add_device_axis(learning.replay.init(example))
+        return learning.replay.init(example)
+
+    def init_on_device(learner: PyTree, key_actor: Key, key_train: Key) -> tuple[Actor, PyTree]:
+        actor = each_seed(init_actors)(key_actor)
+        return add_device_axis((actor, each_seed(init_buffers)(learner, actor, key_train)))
 
     def init(key: Key) -> TrainState:
-        key_learner, key_actor, key_train = jax.random.split(key, 3)
-        make_actors = over_devices(init_actors, in_specs=(P(),), out_specs=P(DEVICE_AXIS))
-        make_buffers = over_devices(init_buffers, in_specs=(P(), P(DEVICE_AXIS), P()), out_specs=P(DEVICE_AXIS))
-        learner, actor = algorithm.init(key_learner), make_actors(key_actor)
-        return TrainState(
-            learner=learner,
-            actor=actor,
-            key=key_train,
-            iteration=jnp.zeros((), jnp.int32),
-            buffer=make_buffers(learner, actor, key_train),
-        )
+        key_learner, key_actor, key_train = jnp.moveaxis(each_seed(partial(jax.random.split, num=3))(key), -1, 0)
+        learner = each_seed(algorithm.init)(key_learner)
+        start = over_devices(init_on_device, in_specs=(P(), P(), P()), out_specs=P(DEVICE_AXIS))
+        actor, buffer = start(learner, key_actor, key_train)
+        iteration = jnp.zeros((), jnp.int32)
+        return TrainState(learner=learner, actor=actor, key=key_train, iteration=iteration, buffer=buffer)
 
     chunk_over_devices = over_devices(chunk, in_specs=(state_specs, P()), out_specs=(state_specs, P()))
     collect_over_devices = over_devices(collect_only, in_specs=(state_specs,), out_specs=(state_specs, P(DEVICE_AXIS)))
@@ -227,7 +242,7 @@ def learn_from_replay(
 
     shapes = jax.eval_shape(update, learner, buffer, key)[2]
     sums = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    rounds = jnp.where(ready, learning.num_updates, 0)
+    rounds = jnp.where(any_seed(ready), learning.num_updates, 0)
     learner, buffer, sums = jax.lax.fori_loop(0, rounds, body, (learner, buffer, sums))
     return learner, buffer, jax.tree.map(lambda x: x / learning.num_updates, sums)
 
@@ -271,6 +286,19 @@ def _over_devices(function: Callable, *, devices: list[Any], in_specs: Any, out_
         return function
     mesh = Mesh(devices, (DEVICE_AXIS,))
     return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+
+
+def _as_it_is(function: Callable, in_axes: Any = 0, out_axes: Any = 0) -> Callable:
+    """For one seed, what `jax.vmap` is for several."""
+    return function
+
+
+def with_device_axis(state: TrainState) -> TrainState:
+    return dataclasses.replace(state, actor=add_device_axis(state.actor), buffer=add_device_axis(state.buffer))
+
+
+def without_device_axis(state: TrainState) -> TrainState:
+    return dataclasses.replace(state, actor=drop_device_axis(state.actor), buffer=drop_device_axis(state.buffer))
 
 
 def add_device_axis(tree: PyTree) -> PyTree:

@@ -355,8 +355,8 @@ def unify_case(runs: Sequence[Run]) -> list[Run]:
 HOW_TO_PLAY = ("task.continuous_actions", "task.shaping")
 # Fields of an experiment that change nothing in what is learned, but only where, how long, and how it is looked at.
 NOT_LEARNING = re.compile(
-    r"experiment\.(frames|platform|devices|loggers|logger_options|checkpoint_.*|evaluation_.*|absolute_metric|best_by|"
-    r"buffer\.place|buffer\.in_checkpoints)(\.|$)"
+    r"experiment\.(frames|platform|devices|seeds_at_once|loggers|logger_options|checkpoint_.*|evaluation_.*|absolute_metric|"
+    r"best_by|buffer\.place|buffer\.in_checkpoints)(\.|$)"
 )
 SYSTEM = "system"  # stands among a run's fields, for telling apart
 
