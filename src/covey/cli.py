@@ -51,7 +51,8 @@ KEYS_HELP = """\
   task=vmas/navigation            covey list tasks
   model=mlp  critic_model=mlp     covey list models; the critic's, fields included, is the actor's unless given
   experiment=debug                covey list presets
-  seed=0 or seeds=3               seeds=3 trains 0, 1 and 2, each in a run directory of its own
+  seed=0 or seeds=3               seeds=3 trains 0, 1 and 2, each in a run directory of its own:
+                                  on a CPU one after another, on a GPU at once (experiment.seeds_at_once)
   run_dir=runs/first              default: runs/TASK-ALGORITHM-SEED-TIME
   init_from=runs/other            start from another run's parameters where shapes fit
   jit=false                       the same code uncompiled, for breakpoints
