@@ -21,6 +21,7 @@ from covey.networks.layers import (
     Norm,
     activate,
     make_linear,
+    product,
     run_memory,
 )
 
@@ -176,3 +177,20 @@ def test_mlp_by_formula_with_and_without_norm():
             h = np.tanh(h)
         np.testing.assert_allclose(mlp(jnp.array(x)), h, atol=1e-4)
         assert mlp.num_features == 6
+
+
+@pytest.mark.parametrize("outputs", [3, 32])  # below and above `NARROW`
+def test_a_layers_gradient_is_that_of_its_product(outputs):
+    """Written out for speed, so against what JAX derives; for one layer, and for one of each agent's own."""
+    keys = jax.random.split(jax.random.key(0), 3)
+    x, kernel = jax.random.normal(keys[0], (4, 20, 8)), jax.random.normal(keys[1], (4, 8, outputs))
+    dy = jax.random.normal(keys[2], (4, 20, outputs))
+
+    def check(multiply, *arguments):
+        _, ours = jax.vjp(multiply, *arguments)
+        _, theirs = jax.vjp(jnp.matmul, *arguments)
+        own_dy = dy.reshape(*arguments[0].shape[:-1], outputs)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), ours(own_dy), theirs(own_dy))
+
+    check(product, x.reshape(-1, 8), kernel[0])
+    check(jax.vmap(product), x, kernel)

@@ -49,19 +49,39 @@ def activate(activation: Activation, x: Array) -> Array:
 class Linear(nnx.Linear):
     """A dense layer whose gradient is as fast as its product on a CPU.
 
-    Leading axes are joined: with more than one, the gradient of a plain product transposes its inputs in memory. And
-    XLA has fast code for the gradient of a few outputs only as dyᵀ x, not as xᵀ dy, so a narrow layer multiplies by its
-    transposed kernel, behind a barrier that keeps XLA from undoing it.
+    Leading axes are joined: with more than one, the gradient of a plain product transposes its inputs in memory.
     """
 
     def __call__(self, x: Array) -> Array:  # type: ignore[override]
         rows = x.reshape(-1, x.shape[-1])
-        if self.out_features < NARROW and self.bias is not None:
-            kernel = jax.lax.optimization_barrier(self.kernel[...].T)
-            outputs = jax.lax.dot_general(rows, kernel, (((1,), (1,)), ((), ()))) + self.bias[...]
-        else:
-            outputs = super().__call__(rows)
+        outputs = product(rows, self.kernel[...]) if jax.default_backend() == "cpu" else rows @ self.kernel[...]
+        if self.bias is not None:
+            outputs = outputs + self.bias[...]
         return outputs.reshape(*x.shape[:-1], -1)
+
+
+@jax.custom_vjp
+def product(x: Array, kernel: Array) -> Array:
+    """`x [N, inputs] @ kernel [inputs, outputs]`, with the kernel's gradient xᵀ dy as a CPU computes it fastest.
+
+    XLA has its fast code for products of matrices that lie as they are multiplied, and for few outputs for dyᵀ x. Left
+    alone it takes a slower one that reads x transposed; barriers keep it from undoing the choice.
+    """
+    return x @ kernel
+
+
+def _product_forward(x: Array, kernel: Array) -> tuple[Array, tuple[Array, Array]]:
+    return x @ kernel, (x, kernel)
+
+
+def _product_backward(residuals: tuple[Array, Array], dy: Array) -> tuple[Array, Array]:
+    x, kernel = residuals
+    if dy.shape[-1] < NARROW:
+        return dy @ kernel.T, jax.lax.optimization_barrier(dy.T @ x).T
+    return dy @ kernel.T, jax.lax.optimization_barrier(x.T) @ dy
+
+
+product.defvjp(_product_forward, _product_backward)
 
 
 def make_linear(

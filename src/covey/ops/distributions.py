@@ -73,13 +73,18 @@ def sample_categorical(logits: Array, key: Key) -> Array:
 
 def categorical_log_prob(logits: Array, action: Array) -> Array:
     """Selects by comparison, not by index: the gradient of an indexed read is a slow scatter on a CPU."""
-    chosen = jnp.arange(logits.shape[-1]) == action[..., None]
-    return jnp.sum(jnp.where(chosen, jax.nn.log_softmax(logits), 0.0), axis=-1)
+    choices = jnp.arange(logits.shape[-1]).reshape(-1, *[1] * action.ndim)
+    return jnp.sum(jnp.where(choices == action, log_probabilities(logits), 0.0), axis=0)
 
 
 def categorical_entropy(logits: Array) -> Array:
-    log_probs = jax.nn.log_softmax(logits)
-    return -jnp.sum(jnp.exp(log_probs) * log_probs, axis=-1)
+    log_probs = log_probabilities(logits)
+    return -jnp.sum(jnp.exp(log_probs) * log_probs, axis=0)
+
+
+def log_probabilities(logits: Array) -> Array:
+    """`[n, …]` of `[…, n]`: along a last axis of a few choices, a processor's vector units idle."""
+    return jax.nn.log_softmax(jnp.moveaxis(logits, -1, 0), axis=0)
 
 
 def _make_categorical(num_actions: int) -> Distribution:
