@@ -12,10 +12,11 @@
 
 `--scaling environments` and `--scaling agents` repeat this over numbers of environments or of agents (for tasks with a
 field `num_agents`). `--jaxmarl` compares with JaxMARL on MPE at its own settings (4 minibatches, two layers of 64 with
-tanh): covey's training on two devices over the rate at which JaxMARL's environment is stepped with random actions and
-nothing else is done, by one thread on one core and with the threads that JAX starts by itself (as JaxMARL's users run
-it; handing work to and fro makes it slower). JaxMARL's own loop reaches 0.16. Processes of their own, in turn. Beside
-it stands the rate if an update were its networks' plain gradients and nothing else: the most that XLA allows.
+tanh; agents are not told who they are, and episodes begin together): covey's training on two devices over the rate at
+which JaxMARL's environment is stepped with random actions and nothing else is done, by one thread on one core and with
+the threads that JAX starts by itself (as JaxMARL's users run it; handing work to and fro makes it slower). JaxMARL's
+own loop reaches 0.16. Processes of their own, in turn. Beside it stands the rate if an update were its networks' plain
+gradients and nothing else: about the most that XLA allows.
 """
 
 from __future__ import annotations
@@ -53,7 +54,10 @@ NUM_ACTIONS = 10  # sets of actions that `simulation` takes in turn
 TARGET, JAXMARL_TARGET = 0.70, 0.40
 NUM_ENVIRONMENTS = (1, 16, 64, 256, 1024, 4096)
 NUM_AGENTS = (2, 4, 8, 16)
-JAXMARL_SETTINGS = ("--task", "mpe/simple_spread", "--minibatches", "4", "--layers", "64", "64", "--activation", "tanh")
+JAXMARL_SETTINGS = (
+    *("--task", "mpe/simple_spread", "--minibatches", "4", "--layers", "64", "64", "--activation", "tanh"),
+    *("--overrides", "algorithm.agent_ids=false", "experiment.stagger=false"),
+)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -83,6 +87,7 @@ def parse(arguments: list[str] | None) -> Namespace:
     parser.add_argument("--minibatches", type=int, default=2)
     parser.add_argument("--layers", type=int, nargs="+", default=[128, 128])
     parser.add_argument("--activation", default="relu")
+    parser.add_argument("--overrides", nargs="+", default=[], help="further ones, as of `covey train`")
     parser.add_argument("--scaling", choices=("environments", "agents"), help="repeat over numbers of these")
     parser.add_argument("--numbers", type=int, nargs="+", help=f"for --scaling: {NUM_ENVIRONMENTS} or {NUM_AGENTS}")
     parser.add_argument("--jaxmarl", action="store_true", help="the comparison with JaxMARL")
@@ -174,6 +179,7 @@ def make_config(options: Namespace, task: str, overrides: list[str]) -> Config:
                 f"experiment.rollout_length={options.rollout}",
                 f"experiment.devices={options.devices}",
                 "experiment.platform=cpu",
+                *options.overrides,
                 *overrides,
             ]
         )

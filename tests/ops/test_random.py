@@ -40,3 +40,27 @@ def test_the_inverse_error_function():
     x = np.concatenate([np.linspace(-0.999999, 0.999999, 10_001), 1 - 2.0 ** -np.arange(1, 24)]).astype(np.float32)
     np.testing.assert_allclose(random.inverse_error_function(jnp.asarray(x)), jax.lax.erf_inv(x), rtol=1e-6, atol=1e-7)
     assert random.inverse_error_function(jnp.float32(0.5)) == pytest.approx(0.4769362762, abs=1e-6)
+
+
+DRAWS = {
+    "split": lambda key: jax.random.key_data(jax.random.split(key, (3, 2))),
+    "fold_in": lambda key: jax.random.key_data(jax.random.fold_in(key, 12345)),
+    "bits": lambda key: jax.random.bits(key, (5, 3)),
+    "bytes": lambda key: jax.random.bits(key, (5, 3), jnp.uint8),
+    "uniform": lambda key: jax.random.uniform(key, (7,)),
+    "normal": lambda key: jax.random.normal(key, ()),
+    "randint": lambda key: jax.random.randint(key, (9,), 0, 1000),
+    "of a key of its own": lambda key: jax.random.uniform(jax.random.split(jax.random.fold_in(key, 1))[1], (4,)),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
+def test_unrolled_numbers_are_the_same(draw):
+    keys = jax.random.split(jax.random.key(2**31 + 7), 3)
+    np.testing.assert_array_equal(draw(random.unrolled(keys[0])), draw(keys[0]))
+    np.testing.assert_array_equal(jax.jit(jax.vmap(draw))(random.unrolled(keys)), jax.vmap(draw)(keys))
+
+
+def test_unrolled_numbers_need_no_loop():
+    program = jax.jit(lambda key: jax.random.uniform(random.unrolled(key), (96,))).lower(jax.random.key(0))
+    assert "while" not in program.compile().as_text()

@@ -38,6 +38,7 @@ from covey.envs.base import Env
 from covey.envs.batch import BatchedEnv
 from covey.loops.rollout import Actor, collect, episode_means, init_actor, unroll
 from covey.ops.devices import mean_over_devices, sum_over_devices
+from covey.ops.random import unrolled
 from covey.ops.seeds import any_seed
 from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep, pytree
 
@@ -138,6 +139,7 @@ def make_online_loop(
         """One iteration of one seed, on each device."""
         key_iteration = jax.random.fold_in(state.key, state.iteration)
         key_collect, key_update = jax.random.split(device_key(key_iteration))
+        key_update = unrolled(key_update)
         actor, batch, sums = collect_batch(state, key_collect)
         shaped = state.iteration * (frames_per_iteration / shaping_frames) if shaping_frames else 0.0
         batch = add_shaping(batch, jnp.maximum(0.0, 1.0 - shaped))

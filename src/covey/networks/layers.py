@@ -64,8 +64,8 @@ class Linear(nnx.Linear):
 def product(x: Array, kernel: Array) -> Array:
     """`x [N, inputs] @ kernel [inputs, outputs]`, with the kernel's gradient xᵀ dy as a CPU computes it fastest.
 
-    XLA has its fast code for products of matrices that lie as they are multiplied, and for few outputs for dyᵀ x. Left
-    alone it takes a slower one that reads x transposed; barriers keep it from undoing the choice.
+    XLA has its fast code for products of matrices that lie as they are multiplied, and for few outputs it is dyᵀ x.
+    Left alone it takes a slower one that reads x transposed; barriers keep it from undoing the choice.
     """
     return x @ kernel
 
@@ -77,7 +77,7 @@ def _product_forward(x: Array, kernel: Array) -> tuple[Array, tuple[Array, Array
 def _product_backward(residuals: tuple[Array, Array], dy: Array) -> tuple[Array, Array]:
     x, kernel = residuals
     if dy.shape[-1] < NARROW:
-        return dy @ kernel.T, jax.lax.optimization_barrier(dy.T @ x).T
+        return dy @ kernel.T, jax.lax.optimization_barrier(jax.lax.optimization_barrier(dy.T) @ x).T
     return dy @ kernel.T, jax.lax.optimization_barrier(x.T) @ dy
 
 
