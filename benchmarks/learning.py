@@ -15,6 +15,7 @@ Its mean over seeds comes with a 95% interval by Student's t over the seeds.
 from __future__ import annotations
 
 import argparse
+import csv
 import dataclasses
 import json
 import math
@@ -621,9 +622,33 @@ def write_readme(path: Path, results: list[dict[str, Any]]) -> None:
         rows.append(" | ".join([result["task"], algorithm, frames, minutes, seeds, result["metric"], value, threshold]))
     text = path.read_text(encoding="utf-8")
     text = put_between_marks(text, "results", "".join(f"| {row} |\n" for row in rows))
+    text = put_between_marks(text, "nine algorithms", describe_benchmark(ROOT / "results" / "vmas_nine"))
     text = put_between_marks(text, "speeds", speeds.make_table(ROOT / "results", peers_only=True))
     write_atomically(path, text)
     print(f"wrote the tables in {path}")
+
+
+def describe_benchmark(folder: Path) -> str:
+    """The finals of a report: algorithms in rows, tasks in columns, with the minutes of a run."""
+    finals, costs = (read_csv(folder / "tables" / name) for name in ("finals.csv", "costs.csv"))
+    tasks = [row["Task"] for row in finals]
+    seconds = {
+        (row["Task"], row["Algorithm"]): sum(float(row[part]) for part in ("Train, s", "Evaluate, s")) for row in costs
+    }
+    rows = [" | ".join(["algorithm", *tasks]), " | ".join("---" for _ in ["", *tasks])]
+    for algorithm in dict.fromkeys(row["Algorithm"] for row in costs):
+        cells = []
+        for row in finals:
+            mean, low, high = (float(row[f"{algorithm}{end}"]) for end in ("", " low", " high"))
+            minutes = seconds[row["Task"], algorithm] / 60
+            cells.append(f"{describe_mean(mean, (high - low) / 2)} in {minutes:.1f} min")
+        rows.append(" | ".join([algorithm, *cells]))
+    return "".join(f"| {row} |\n" for row in rows)
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def put_between_marks(text: str, name: str, table: str) -> str:
