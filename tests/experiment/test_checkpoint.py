@@ -215,6 +215,25 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
+def test_one_iteration_of_several(tmp_path, damage):
+    warnings: list[str] = []
+    checkpoints = Checkpoints(tmp_path, keep=3, warn=warnings.append)
+    for iteration in (1, 2):
+        save(checkpoints, iteration)
+    asked: list[dict] = []
+
+    def only_best(meta):
+        asked.append(meta)
+        return {"best": make_tree()["best"]}
+
+    restored = checkpoints.restore_at(1, only_best)
+    assert restored.iteration == 1 and list(restored.tree) == ["best"] and asked[0] == restored.meta
+    damage(tmp_path / "00000001")
+    assert checkpoints.restore_at(1, make_tree()) is None and len(warnings) == 1
+    assert checkpoints.restore_at(7, make_tree()) is None and len(warnings) == 1
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_newest_falls_back(tmp_path, damage):
     warnings: list[str] = []
     checkpoints = Checkpoints(tmp_path, keep=3, warn=warnings.append)

@@ -82,6 +82,30 @@ def test_offline_wandb_has_the_whole_configuration(run, monkeypatch):
     assert len(folders) == 2
 
 
+def test_wandb_runs_of_seeds_that_train_at_once(tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    runs = [RunDirectory.create(tmp_path / f"seed_{seed}", CONFIG, {}) for seed in (0, 1)]
+    teams = [LoggerTeam(["wandb"], {"wandb": {"mode": "offline"}}, warn=pytest.fail) for _ in runs]
+    for number, (team, run) in enumerate(zip(teams, runs, strict=True)):
+        team.start(run, CONFIG)
+        team.log("train", {"loss": float(number)}, frames=100)
+        wait_for(lambda run=run: list(run.path.glob("wandb/offline-run-*/*.wandb")))  # the other begins only now
+    assert all([team.finish(timeout=60) for team in teams])
+    for number, run in enumerate(runs):
+        records = read_finished_wandb(next(run.path.glob("wandb/offline-run-*/*.wandb")))
+        rows = [record.history for record in records if record.WhichOneof("record_type") == "history"]
+        losses = [json.loads(item.value_json) for row in rows for item in row.item if "loss" in str(item)]
+        assert losses == [number]
+
+
+def wait_for(condition, seconds: float = 30.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def read_finished_wandb(path):
     """W&B's service writes the last records a moment after its client said that it finished."""
     deadline = time.monotonic() + 20

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import shutil
+import signal
 import types
 
 import jax
@@ -11,11 +14,19 @@ import numpy as np
 import pytest
 
 from covey import metrics as names
-from covey.errors import CoveyError, UsageError
+from covey.errors import CoveyError, Interrupted, UsageError
 from covey.experiment.build import build, example_key
 from covey.experiment.checkpoint import Checkpoints
 from covey.experiment.compose import compose
-from covey.experiment.experiment import Experiment, resume, resumed_together, with_seeds_at_once
+from covey.experiment.experiment import (
+    MOST_AT_ONCE,
+    Experiment,
+    num_fitting,
+    resume,
+    resumed_together,
+    with_seeds_at_once,
+)
+from covey.experiment.recorder import Recorder
 from covey.experiment.run_directory import RunDirectory, run_directories
 
 FIELDS = {
@@ -56,7 +67,8 @@ def numbers(record):
 
 def state(run):
     checkpoints = Checkpoints(run.checkpoints)
-    return {part: checkpoints.restore_part(part) for part in ("learner", "actor", "clock", "best")}
+    parts = ["learner", "actor", "clock", "best", *(["buffer"] if "buffer" in run.config["experiment"] else [])]
+    return {part: checkpoints.restore_part(part) for part in parts}
 
 
 @pytest.fixture(scope="module")
@@ -82,39 +94,100 @@ def test_each_seed_leaves_what_it_leaves_alone(algorithm, together, tmp_path):
     assert records(ours[0]) != records(ours[1])
 
 
-def test_resumed_together_to_the_bit(together, tmp_path, same_bits):
-    halves = train(tmp_path / "halves", "ippo", seeds_at_once=2, frames=128, schedule_frames=256)
-    resume(halves[0].path.parent, ["experiment.frames=256"])
-    for one, other in zip(halves, together, strict=True):
+@pytest.mark.parametrize("algorithm", ["ippo", pytest.param("iql", marks=pytest.mark.slow)])
+def test_interrupted_and_resumed_to_the_bit(algorithm, together, tmp_path, same_bits, monkeypatch):
+    whole = together if algorithm == "ippo" else train(tmp_path / "whole", algorithm, seeds_at_once=2)
+    record_chunk = Recorder.record_chunk
+
+    def interrupt(recorder, chunk, iteration, rate):
+        if iteration == 1 and recorder.config.seed == 0:  # once: a second signal ends the process
+            os.kill(os.getpid(), signal.SIGTERM)
+        return record_chunk(recorder, chunk, iteration, rate)
+
+    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+        patch.setattr(Recorder, "record_chunk", interrupt)
+        train(tmp_path / "cut", algorithm, seeds_at_once=2)
+    cut = [RunDirectory.open(tmp_path / "cut" / f"seed_{seed}") for seed in (0, 1)]
+    assert all(max(Checkpoints(run.checkpoints).iterations()) < 4 for run in cut)
+    resume(tmp_path / "cut")
+    for one, other in zip(cut, whole, strict=True):
         same_bits(state(one), state(other))
-        # The first run ended with an absolute metric, which the longer one has further on.
-        last = max(index for index, record in enumerate(records(one)) if record[names.FRAMES] == 128)
-        assert records(one)[last + 1 :] == [r for r in records(other) if r[names.FRAMES] > 128]
+        assert records(one) == records(other)
 
 
-def test_seeds_of_different_checkpoints_go_on_alone(together):
-    configs = [compose(["task=probe/copy", "experiment.seeds_at_once=2", f"seed={seed}"]) for seed in (0, 1)]
-    other = types.SimpleNamespace(checkpoints=together[0].path / "nothing")
-    assert [len(batch) for batch in resumed_together(list(zip(configs, together, strict=True)), ())] == [2]
-    assert [len(batch) for batch in resumed_together([(configs[0], together[0]), (configs[1], other)], ())] == [1, 1]
+def test_a_checkpoint_that_one_seed_has_damaged(together, tmp_path, same_bits):
+    """Both go back to the one before; of the damaged one no part is used, though only the environments' is broken."""
+    copy = tmp_path / "copy"
+    shutil.copytree(together[0].path.parent, copy)
+    (actor,) = {file for file in (copy / "seed_1" / "checkpoints" / "00000004" / "arrays").glob("1_packed")}
+    shutil.rmtree(actor)
+    resume(copy)
+    for one, other in zip([RunDirectory.open(copy / f"seed_{seed}") for seed in (0, 1)], together, strict=True):
+        same_bits(state(one), state(other))
+        assert records(one) == records(other)
+
+
+def test_seeds_that_share_no_checkpoint_go_on_alone(together, tmp_path):
+    configs = [compose(["task=probe/copy", "experiment.seeds_at_once=2", f"seed={seed}"]) for seed in (0, 1, 2)]
+
+    def batches(*runs, configs=configs):
+        return [len(batch) for batch in resumed_together(list(zip(configs, runs, strict=False)), ())]
+
+    def with_iterations(name, *iterations):
+        for iteration in iterations:
+            (tmp_path / name / f"{iteration:08d}").mkdir(parents=True)
+        return types.SimpleNamespace(checkpoints=tmp_path / name)
+
+    new, behind, old = (with_iterations(*args) for args in (("new",), ("behind", 1, 2), ("old", 1)))
+    assert batches(*together) == [2]
+    assert batches(*together, behind) == [2, 1]
+    assert batches(together[0], behind) == [2]  # at 2, from which both can go on
+    assert batches(together[0], old) == batches(together[0], new) == [1, 1]
+    assert batches(new, new) == [2] and batches(together[0], new, behind) == [2, 1]
     alone = [dataclasses.replace(c, experiment=dataclasses.replace(c.experiment, seeds_at_once=1)) for c in configs]
-    assert [len(batch) for batch in resumed_together(list(zip(alone, together, strict=True)), ())] == [1, 1]
+    assert batches(*together, configs=alone) == [1, 1]
+
+
+def test_init_from(together, tmp_path, same_bits):
+    fields = {**FIELDS, **ON_POLICY, "experiment.seeds_at_once": 2, "experiment.frames": 64, "algorithm.lr": 1e-30}
+    start = str(together[1].path)
+    Experiment(
+        task="probe/copy", algorithm="ippo", seeds=2, run_dir=str(tmp_path / "r"), init_from=start, fields=fields
+    ).run()
+    for path in run_directories(tmp_path / "r"):
+        for a, b in zip(
+            *(
+                jax.tree.leaves(state(run)["learner"]["agents"]["params"])
+                for run in (RunDirectory.open(path), together[1])
+            ),
+            strict=True,
+        ):
+            np.testing.assert_allclose(a, b, rtol=0.0, atol=1e-6)
 
 
 def test_how_many_at_once():
     gpu, cpu = [types.SimpleNamespace(platform="gpu")], [types.SimpleNamespace(platform="cpu")]
 
     def settled(*words, devices=gpu, callbacks=()):
-        config = compose(["task=probe/copy", "algorithm=iql", "seeds=3", *words])
+        config = compose(["task=probe/copy", "seeds=3", *words])
         return with_seeds_at_once(config, devices, callbacks).experiment.seeds_at_once
 
     assert settled() == 3 and settled(devices=cpu) == 1
     assert settled("experiment.seeds_at_once=2") == settled("experiment.seeds_at_once=2", devices=cpu) == 2
-    assert settled("jit=false") == settled("buffer.place=host") == settled(callbacks=[object()]) == 1
+    assert settled("jit=false") == settled("algorithm=iql", "buffer.place=host") == settled(callbacks=[object()]) == 1
+    assert settled("jit=false", "experiment.seeds_at_once=2") == 1 and settled("seeds=100") == MOST_AT_ONCE
     with pytest.raises(UsageError, match="callbacks see one seed"):
         settled("experiment.seeds_at_once=2", callbacks=[object()])
     with pytest.raises(UsageError, match="place=host"):
-        settled("experiment.seeds_at_once=2", "buffer.place=host")
+        settled("algorithm=iql", "experiment.seeds_at_once=2", "buffer.place=host")
+
+
+def test_no_more_at_once_than_fit(monkeypatch):
+    config = compose(["task=probe/copy", "algorithm=iql", "seeds=3", "experiment.devices=1"])
+    needed = build(config, jax.devices()[:1]).buffer_bytes
+    for free, expected in ((0.5, 1), (2.6, 2), (1e9, 10**9)):
+        monkeypatch.setattr("covey.experiment.experiment.available_bytes", lambda devices, free=free: free * needed)
+        assert num_fitting(config, jax.devices()[:1]) == pytest.approx(expected, rel=0.3)
 
 
 def test_what_is_left_over_is_a_smaller_batch(tmp_path):

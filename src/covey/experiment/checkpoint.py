@@ -41,6 +41,9 @@ _CHUNK_BYTES = 1 << 24  # Orbax compresses the chunks of an array side by side
 _ORBAX_NOISE = re.compile("Skipping merge of OCDBT")
 
 
+Template = Mapping[str, PyTree]
+
+
 class Restored(NamedTuple):
     tree: dict[str, PyTree]
     meta: dict[str, Any]
@@ -102,17 +105,36 @@ class Checkpoints:
         """The iterations that have a checkpoint, in order."""
         return sorted({entry.iteration for entry in self._entries()})
 
-    def restore(self, template: Mapping[str, PyTree]) -> Restored | None:
+    def restore(self, template: Template | Callable[[dict[str, Any]], Template]) -> Restored | None:
         """The newest intact checkpoint's parts that `template` names, or None where nothing was saved yet.
 
-        `template` has the tree's structure, with arrays or `jax.ShapeDtypeStruct`s for leaves. Leaves come back as
-        NumPy arrays, keys as typed keys, and what is a Python number in the template as a Python number.
+        `template` has the tree's structure, with arrays or `jax.ShapeDtypeStruct`s for leaves, or is a function of the
+        checkpoint's meta that gives it. Leaves come back as NumPy arrays, keys as typed keys, and what is a Python
+        number in the template as a Python number.
         """
-        found = self._read_newest(list(template))
-        if found is None:
+        entries = self._entries()
+        for entry in reversed(entries):
+            if (restored := self._restore_entry(entry, template)) is not None:
+                return restored
+        if entries:
+            raise CoveyError(f"every checkpoint in {self.directory} is damaged")
+        return None
+
+    def restore_at(self, iteration: int, template: Template | Callable[[dict[str, Any]], Template]) -> Restored | None:
+        """`restore` of one iteration; None, with a warning, where that is damaged."""
+        entries = [entry for entry in self._entries() if entry.iteration == iteration]
+        attempts = (self._restore_entry(entry, template) for entry in reversed(entries))
+        return next((restored for restored in attempts if restored is not None), None)
+
+    def _restore_entry(
+        self, entry: _Entry, template: Template | Callable[[dict[str, Any]], Template]
+    ) -> Restored | None:
+        read = self._read(entry, lambda meta: list(template(meta) if callable(template) else template))
+        if read is None:
             return None
-        index, leaves = found
-        tree = {part: _fill(template[part], leaves[part], part) for part in template}
+        index, leaves = read
+        wanted = template(index["meta"]) if callable(template) else template
+        tree = {part: _fill(wanted[part], leaves[part], part) for part in wanted}
         return Restored(tree, index["meta"], index["iteration"])
 
     def restore_part(self, part: str) -> PyTree:
@@ -120,10 +142,13 @@ class Checkpoints:
 
         Dataclass fields and attributes become keys by their names, elements of lists and tuples by their indices.
         """
-        found = self._read_newest([part])
-        if found is None:
-            raise CoveyError(f"no checkpoint in {self.directory}")
-        return _nest(found[1][part])
+        entries = self._entries()
+        for entry in reversed(entries):
+            if (read := self._read(entry, lambda meta: [part])) is not None:
+                return _nest(read[1][part])
+        raise CoveyError(
+            f"{'every' if entries else 'no'} checkpoint in {self.directory}{' is damaged' if entries else ''}"
+        )
 
     # ------------------------------------------------------------------------------------------------------ writing
 
@@ -177,23 +202,22 @@ class Checkpoints:
         matches = [match for name in names if (match := re.fullmatch(r"(\d{8,})(?:\.(\d+))?", name))]
         return sorted(_Entry(int(match[1]), int(match[2] or 0), self.directory / match[0]) for match in matches)
 
-    def _read_newest(self, parts: list[str]) -> tuple[dict[str, Any], dict[str, list[_Leaf]]] | None:
-        entries = self._entries()
-        for entry in reversed(entries):
-            try:
-                index = _read_index(entry.path)
-                present = [part for part in parts if part in index["parts"]]
-                leaves = _read_leaves(entry.path, index, present)
-            except Exception as error:  # whatever Orbax, JSON or the file system make of a damaged file
-                self._warn(f"checkpoint {entry.path} is damaged, trying the one before: {_one_line(error)}")
-                continue
-            for part in parts:
-                if part not in present:
-                    raise CoveyError(f"checkpoint {entry.path} has no '{part}', only {', '.join(index['parts'])}")
-            return index, leaves
-        if entries:
-            raise CoveyError(f"every checkpoint in {self.directory} is damaged")
-        return None
+    def _read(
+        self, entry: _Entry, wanted: Callable[[dict[str, Any]], list[str]]
+    ) -> tuple[dict[str, Any], dict[str, list[_Leaf]]] | None:
+        """A checkpoint's index, and the leaves of the parts that are `wanted` by its meta; None if it is damaged."""
+        try:
+            index = _read_index(entry.path)
+            parts = wanted(index["meta"])
+            present = [part for part in parts if part in index["parts"]]
+            leaves = _read_leaves(entry.path, index, present)
+        except Exception as error:  # whatever Orbax, JSON or the file system make of a damaged file
+            self._warn(f"checkpoint {entry.path} is damaged, trying the one before: {_one_line(error)}")
+            return None
+        for part in parts:
+            if part not in present:
+                raise CoveyError(f"checkpoint {entry.path} has no '{part}', only {', '.join(index['parts'])}")
+        return index, leaves
 
 
 class _Entry(NamedTuple):

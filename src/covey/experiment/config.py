@@ -93,7 +93,7 @@ class ExperimentConfig:
     schedule_frames: int | None = None  # horizon of the schedules; None: `frames`
     platform: Platform = Platform.auto
     devices: int | None = None  # None: all that there are; the number used is stored with the run
-    seeds_at_once: int | None = None  # in one program, for GPUs; None: on a GPU all, else one after another
+    seeds_at_once: int | None = None  # in one program; None: on accelerators as many as fit, else one after another
     evaluation_interval: int = 100_000  # 0: at the start and at the end only
     evaluation_episodes: int = 32
     evaluation_deterministic: bool | None = None  # None: greedy, except policies over discrete actions, which sample

@@ -22,12 +22,14 @@ from covey.experiment.checkpoint import Checkpoints
 from covey.experiment.compose import compose, resume_config
 from covey.experiment.config import Config, ReplayConfig, from_dict, plain, to_dict, with_devices
 from covey.experiment.console import Console, Summary
-from covey.experiment.devices import num_available, start_jax
+from covey.experiment.devices import available_bytes, num_available, start_jax
 from covey.experiment.environment import describe_environment
 from covey.experiment.loggers import check_loggers
 from covey.experiment.run_directory import RunDirectory, run_directories
 from covey.experiment.training import Callback, Training
 from covey.types import PyTree
+
+MOST_AT_ONCE = 16  # seeds in one program, where the user does not say how many
 
 
 class Experiment:
@@ -108,8 +110,7 @@ def resume(path: Path, overrides: Sequence[str] = (), callbacks: Sequence[Callba
         config, run = batch[0]
         _, devices = prepare(config)
         # Needed only where nothing was saved yet; by now the other run may be gone.
-        begun = newest_checkpoint(run) is not None
-        initial_learner = learner_from(config.init_from) if config.init_from and not begun else None
+        initial_learner = learner_from(config.init_from) if config.init_from and not has_begun(run) else None
         parts = build(config, devices, len(batch))
         programs = get_programs(config, parts)
         summaries += run_together(batch, parts, programs, callbacks, initial_learner)
@@ -119,25 +120,25 @@ def resume(path: Path, overrides: Sequence[str] = (), callbacks: Sequence[Callba
 def resumed_together(
     seeds: Sequence[tuple[Config, RunDirectory]], callbacks: Sequence[Callback]
 ) -> list[list[tuple[Config, RunDirectory]]]:
-    """Batches of seeds that trained at once, and so of one configuration, as far as they are at the same iteration."""
-
-    def trained_with(config: Config, run: RunDirectory) -> Any:
-        return dataclasses.replace(config, seed=0, run_dir=None), newest_checkpoint(run)
-
-    batches: list[list[tuple[Config, RunDirectory]]] = []
+    """Batches of seeds that trained at once: of one configuration, and with an iteration from which all can go on."""
+    batches: list[tuple[Config, set[int], list[tuple[Config, RunDirectory]]]] = []
     for config, run in seeds:
-        at_once = 1 if callbacks or not config.jit else config.experiment.seeds_at_once or 1
-        fits = batches and len(batches[-1]) < at_once and trained_with(*batches[-1][0]) == trained_with(config, run)
-        if fits:
-            batches[-1].append((config, run))
+        shared = dataclasses.replace(config, seed=0, run_dir=None)
+        saved = set(Checkpoints(run.checkpoints).iterations())
+        at_once = 1 if why_alone(config, callbacks) else config.experiment.seeds_at_once or 1
+        for known, common, batch in batches:
+            if len(batch) < at_once and known == shared and (common & saved or not common | saved):
+                batch.append((config, run))
+                common &= saved
+                break
         else:
-            batches.append([(config, run)])
-    return batches
+            batches.append((shared, saved, [(config, run)]))
+    return [batch for _, _, batch in batches]
 
 
-def newest_checkpoint(run: RunDirectory) -> int | None:
-    """The iteration of a run's newest checkpoint."""
-    return max(Checkpoints(run.checkpoints).iterations(), default=None)
+def has_begun(run: RunDirectory) -> bool:
+    """Whether a run has a checkpoint to go on from."""
+    return bool(Checkpoints(run.checkpoints).iterations())
 
 
 def prepare(config: Config) -> tuple[Config, list[Any]]:
@@ -153,21 +154,37 @@ def prepare(config: Config) -> tuple[Config, list[Any]]:
 
 
 def with_seeds_at_once(config: Config, devices: Sequence[Any], callbacks: Sequence[Callback]) -> Config:
-    """`config` with `seeds_at_once` settled: as given, or all on an accelerator, where that can be.
+    """`config` with `seeds_at_once` settled: as given, or on an accelerator as many as there are and fit.
 
     A CPU is not faster with several seeds in one program, and there each is to give the bits that it gives alone.
     """
+    alone, asked = why_alone(config, callbacks), config.experiment.seeds_at_once
+    if alone and asked is not None and asked > 1 and config.jit:
+        raise UsageError(f"experiment.seeds_at_once={asked} cannot be: {alone}")
+    if alone or (asked is None and devices[0].platform == "cpu"):
+        number = 1
+    else:
+        number = asked or min(len(config.seeds or (config.seed,)), MOST_AT_ONCE, num_fitting(config, devices))
+    return dataclasses.replace(config, experiment=dataclasses.replace(config.experiment, seeds_at_once=number))
+
+
+def why_alone(config: Config, callbacks: Sequence[Callback]) -> str | None:
+    """What keeps seeds from training at once, if anything does."""
     experiment = config.experiment
-    in_host = isinstance(experiment, ReplayConfig) and experiment.buffer.place is Place.host
-    obstacle = (
-        "callbacks see one seed at a time" if callbacks else "buffer.place=host holds one seed's" if in_host else None
-    )
-    asked = experiment.seeds_at_once
-    if asked is not None and asked > 1 and obstacle:
-        raise UsageError(f"experiment.seeds_at_once={asked} cannot be: {obstacle}")
-    alone = devices[0].platform == "cpu" if asked is None else False
-    number = 1 if alone or obstacle or not config.jit else asked or len(config.seeds or (config.seed,))
-    return dataclasses.replace(config, experiment=dataclasses.replace(experiment, seeds_at_once=number))
+    if callbacks:
+        return "callbacks see one seed at a time"
+    if isinstance(experiment, ReplayConfig) and experiment.buffer.place is Place.host:
+        return "buffer.place=host holds one seed's"
+    return None if config.jit else "jit=false runs one seed at a time"
+
+
+def num_fitting(config: Config, devices: Sequence[Any]) -> int:
+    """How many seeds' replay buffers the devices can hold beside what else they must, at least one."""
+    if not isinstance(config.experiment, ReplayConfig):
+        return MOST_AT_ONCE
+    free = available_bytes(list(devices))
+    needed = build(config, list(devices)).buffer_bytes
+    return MOST_AT_ONCE if free is None else max(1, int(free * 0.8 / needed))
 
 
 def seed_members(config: Config, base: Path) -> list[tuple[Config, Path]]:

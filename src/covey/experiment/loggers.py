@@ -81,7 +81,8 @@ class WandbLogger:
         import wandb
 
         # Its own limit of 90 seconds would also hold up the end of a short run that has no network.
-        settings = wandb.Settings(console="off", silent=True, init_timeout=30)
+        # Seeds that train at once are runs at once: without `reinit`, a second one would be given the first.
+        settings = wandb.Settings(console="off", silent=True, init_timeout=30, reinit="create_new")
         options = {"name": run_directory.path.name, **self._options}
         mode: Any = options.pop("mode", None) or os.environ.get("WANDB_MODE")
         self._run = wandb.init(
@@ -120,10 +121,7 @@ class MlflowLogger:
 
         uri = self._tracking_uri or (run_directory.path / "mlflow").absolute().as_uri()
         self._client = MlflowClient(tracking_uri=uri)
-        experiment = self._client.get_experiment_by_name(self._experiment_name)
-        experiment_id = (
-            experiment.experiment_id if experiment else self._client.create_experiment(self._experiment_name)
-        )
+        experiment_id = self._find_or_make_experiment()
         tag = "covey.run_id"
         known = self._client.search_runs([experiment_id], f"tags.`{tag}` = '{run_directory.run_id}'", max_results=1)
         run = (
@@ -139,6 +137,19 @@ class MlflowLogger:
         params = [Param(name, str(value)[:6000]) for name, value in values.items()]
         for first in range(0, len(params), 100):
             self._client.log_batch(self._run_id, params=params[first : first + 100])
+
+    def _find_or_make_experiment(self) -> str:
+        from mlflow.exceptions import MlflowException
+
+        found = self._client.get_experiment_by_name(self._experiment_name)
+        if found is None:
+            try:
+                return self._client.create_experiment(self._experiment_name)
+            except MlflowException:  # another run, of a seed that trains beside this one, was first
+                found = self._client.get_experiment_by_name(self._experiment_name)
+                if found is None:
+                    raise
+        return found.experiment_id
 
     def log(self, kind: str, record: Record, frames: int) -> None:
         from mlflow.entities import Metric

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -77,10 +78,11 @@ class Recorder:
         """Forgets what a run without a checkpoint may have written."""
         self.run_directory.metrics.cut(0)
 
-    def go_on(self, restored: Restored, seconds_compiling: float) -> None:
+    def go_on(self, restored: Restored) -> None:
         """Cuts the files back to where a checkpoint was."""
-        self.progress = Progress(**restored.meta)
-        self.progress.seconds_compiling += seconds_compiling
+        now, self.progress = self.progress, Progress(**restored.meta)
+        self.progress.seconds_compiling += now.seconds_compiling
+        self.progress.devices = now.devices
         self.run_directory.metrics.cut(self.progress.metrics_offset)
         known = self.run_directory.read_results()
         if known is not None:
@@ -89,9 +91,8 @@ class Recorder:
     def start_loggers(self, frames: int) -> None:
         self._loggers.start(self.run_directory, to_dict(self.config), frames)
 
-    def finish(self) -> None:
-        self.checkpoints.wait()
-        self._loggers.finish()
+    def finish_loggers(self, timeout: float) -> None:
+        self._loggers.finish(timeout)
 
     # -------------------------------------------------------------------------------------------------- recording
 
@@ -139,8 +140,10 @@ class Recorder:
         self.progress.metrics_offset = self.run_directory.metrics.sync()
         self.checkpoints.save(iteration, tree, dataclasses.asdict(self.progress))
 
-    def check_finite(self, chunk: Mapping[str, np.ndarray], iteration: int) -> None:
-        """Collection's means are NaN where no episode ended; anything else that is not finite is the end."""
+    def check_finite(self, chunk: Mapping[str, np.ndarray], iteration: int, also: str = "") -> None:
+        """Collection's means are NaN where no episode ended; anything else that is not finite is the end.
+
+        `also` ends the message."""
         for name, values in chunk.items():
             if name.startswith("collection/"):
                 continue
@@ -149,7 +152,7 @@ class Recorder:
                 self.checkpoints.wait()
                 raise CoveyError(
                     f"iteration {iteration + int(bad[0]) + 1}: {name} is {values[bad[0]]}; training stopped, "
-                    f"the last good checkpoint is in {self.run_directory.path}"
+                    f"the last good checkpoint is in {self.run_directory.path}{also}"
                 )
 
     def summary(
@@ -175,6 +178,21 @@ class Recorder:
 
     def _elapsed(self) -> float:
         return self.progress.seconds_training + self.progress.seconds_evaluating
+
+
+def finish_all(recorders: Sequence[Recorder], seconds: float = 30.0) -> None:
+    """Waits for what is being written, and for all loggers together so long at most; then raises what went wrong."""
+    errors = []
+    for recorder in recorders:
+        try:
+            recorder.checkpoints.wait()
+        except CoveyError as error:
+            errors.append(error)
+    deadline = time.monotonic() + seconds
+    for recorder in recorders:
+        recorder.finish_loggers(max(0.0, deadline - time.monotonic()))
+    if errors:
+        raise errors[0]
 
 
 def rate(values: Mapping[str, np.ndarray], best_by: str, spec: EnvSpec) -> float:

@@ -27,7 +27,7 @@ from covey.experiment.build import Parts, Programs
 from covey.experiment.checkpoint import Restored, host_copy
 from covey.experiment.config import CollectingConfig, Config, ReplayConfig
 from covey.experiment.console import Console, Summary
-from covey.experiment.recorder import Recorder
+from covey.experiment.recorder import Progress, Recorder, finish_all
 from covey.experiment.run_directory import RunDirectory
 from covey.loops.online import TrainState
 from covey.types import Array, Key, PyTree
@@ -76,7 +76,9 @@ class Training:
         self._programs = programs
         self._initial_learner = initial_learner
         self._recorders = [
-            Recorder(config, run, parts.env.spec, self.frames_per_iteration, programs.seconds, console.warn)
+            Recorder(
+                config, run, parts.env.spec, self.frames_per_iteration, programs.seconds / len(seeds), console.warn
+            )
             for config, run in seeds
         ]
         self._chunk_size = 1
@@ -86,6 +88,10 @@ class Training:
     @property
     def frames(self) -> int:
         return self.iteration * self.frames_per_iteration
+
+    @property
+    def progress(self) -> Progress:
+        return self._recorders[0].progress
 
     @property
     def coefficients(self) -> dict[str, dict[str, float]]:
@@ -122,8 +128,7 @@ class Training:
                 if self._received:  # the run is done, but not what was to follow, such as the next seed
                     self._interrupt()
             finally:
-                for recorder in self._recorders:
-                    recorder.finish()
+                finish_all(self._recorders)
         self._call("on_end", summaries[0])
         return summaries
 
@@ -133,41 +138,48 @@ class Training:
         self.best = _copy(self.state.learner)
         self.iteration = 0
         parts = self._parts_to_save()
-        restored = self._restore({name: parts[name] for name in ("learner", "clock", "best")})
+        restored = self._restore(parts)
         if restored is None:
             for recorder in self._recorders:
                 recorder.begin()
             if self._initial_learner:
                 self._take_initial_learner(self._initial_learner)
             return
-        devices = self._recorders[0].progress.devices
-        if all(saved.meta["devices"] == devices for saved in restored):
-            split = self._restore({name: parts[name] for name in ("actor", "buffer") if name in parts})
-            assert split is not None
-            for saved, more in zip(restored, split, strict=True):
-                saved.tree.update(more.tree)
-            if self._has_buffer and "buffer" not in parts:
-                self.console.warn("the buffer was left out of checkpoints: it fills anew, and the bits will differ")
-        else:  # environments are split over devices, and do not fit another number of them
+        if not all("actor" in saved.tree for saved in restored):
             afresh = "environments and buffer" if self._has_buffer else "environments"
             self.console.warn(f"another number of devices: {afresh} start afresh, and the bits will differ")
+        elif self._has_buffer and "buffer" not in parts:
+            self.console.warn("the buffer was left out of checkpoints: it fills anew, and the bits will differ")
         found = _join([saved.tree for saved in restored]) if self._together else restored[0].tree
         found = {name: _put_like(tree, parts[name]) for name, tree in found.items()}
         self.best = found.pop("best")
         self.state = dataclasses.replace(self.state, **found.pop("clock"), **found)
         self.iteration = restored[0].iteration
         for recorder, saved in zip(self._recorders, restored, strict=True):
-            recorder.go_on(saved, self._programs.seconds)
-            recorder.progress.devices = devices
+            recorder.go_on(saved)
         self.console.line(f"resumed at {self.frames:,} frames")
 
     def _restore(self, parts: dict[str, PyTree]) -> list[Restored] | None:
-        """These parts of each seed's newest checkpoint; None where nothing was saved yet."""
+        """Each seed's newest checkpoint of an iteration that all have intact; None where nothing was saved yet.
+
+        Environments are split over devices, and do not fit another number of them: then they are left out.
+        """
         template = jax.eval_shape(functools.partial(_of_seed, index=0), parts) if self._together else parts
-        restored = [recorder.checkpoints.restore(template) for recorder in self._recorders]
-        if len({None if saved is None else saved.iteration for saved in restored}) > 1:
-            raise CoveyError("checkpoints of the seeds are of different iterations; experiment.seeds_at_once=1 goes on")
-        return None if restored[0] is None else [saved for saved in restored if saved is not None]
+        devices = self._recorders[0].progress.devices
+
+        def fitting(meta: dict[str, Any]) -> dict[str, PyTree]:
+            split = () if meta["devices"] == devices else ("actor", "buffer")
+            return {name: part for name, part in template.items() if name not in split}
+
+        saved = [recorder.checkpoints.iterations() for recorder in self._recorders]
+        for iteration in sorted(set.intersection(*map(set, saved)), reverse=True):
+            restored = [recorder.checkpoints.restore_at(iteration, fitting) for recorder in self._recorders]
+            if None not in restored:
+                return restored  # type: ignore[return-value]
+        if any(saved):
+            path = self.run_directory.path.parent if self._together else self.run_directory.checkpoints
+            raise CoveyError(f"every checkpoint in {path} is damaged")
+        return None
 
     def _take_initial_learner(self, initial_learner: Callable[[PyTree], PyTree]) -> None:
         learner = self.state.learner
@@ -204,29 +216,31 @@ class Training:
             chunk = {name: np.asarray(values)[:size] for name, values in history.items()}  # waits for the device
             seconds = time.monotonic() - started
             self._spend(training=seconds)
-            for recorder, own in zip(self._recorders, self._by_seed(chunk, axis=1), strict=True):
-                recorder.check_finite(own, self.iteration)
+            by_seed = self._by_seed(chunk, axis=1)
+            for recorder, own in zip(self._recorders, by_seed, strict=True):
+                also = "; `covey resume` of the other seeds goes on without it" if self._together else ""
+                recorder.check_finite(own, self.iteration, also)
             self.iteration += size
             self._chunk_size = _next_chunk_size(size, seconds, self.parts.loop.max_iterations)
             evaluation = self._dispatch_evaluation() if self._is_due(self.evaluation_interval) else None
             interrupted = bool(self._received)  # looked at once: a signal that comes later waits for the next chunk
             save = self._is_due(self.checkpoint_interval) or interrupted
             # Callbacks may set coefficients, which are saved too: with them, the state is copied afterwards.
-            saved_state = self._checkpoint_trees() if save and not self.callbacks else None
+            saved_state = self._on_host(self._parts_to_save()) if save and not self.callbacks else None
             iteration = self.iteration
             pending = None if interrupted or self.callbacks else self._dispatch()
 
-            self._record_chunk(chunk, iteration, seconds)
+            self._record_chunk(by_seed, iteration, seconds)
             if evaluation is not None:
                 values = self._wait_for_evaluation(evaluation)
                 if pending is not None:
                     pending = (pending[0], pending[1], time.monotonic())  # it could only begin after the evaluation
                 improved = self._record_evaluation((values, evaluation[1]), iteration)
                 if any(improved) and saved_state is not None:
-                    for tree, best in zip(saved_state, self._trees_by_seed({"best": self.best}), strict=True):
-                        tree.update(host_copy(best))
+                    for tree, best in zip(saved_state, self._on_host({"best": self.best}), strict=True):
+                        tree.update(best)
             if save:
-                self._save(saved_state or self._checkpoint_trees(), iteration)
+                self._save(saved_state or self._on_host(self._parts_to_save()), iteration)
             if interrupted:
                 self._interrupt()
             if pending is None:
@@ -293,33 +307,34 @@ class Training:
         self._spend(evaluating=time.monotonic() - started)
         by_seed = self._by_seed(values, axis=0)
         for recorder, own in zip(self._recorders, by_seed, strict=True):
-            recorder.record_absolute(own, self.iteration, self._seconds)
+            recorder.record_absolute(own, self.iteration, self._seconds(recorder))
         return by_seed
 
-    @functools.cached_property
-    def _seconds(self) -> dict[str, float]:
-        """Seconds by what they were spent on, once training is over; seeds that train at once spend the same ones."""
-        progress = self._recorders[0].progress
+    def _seconds(self, recorder: Recorder) -> dict[str, float]:
+        """Seconds by what they were spent on, once training is over."""
+        progress = recorder.progress
         training = self._split_training_time(progress.seconds_training)
         return {"compiling": progress.seconds_compiling, **training, "evaluating": progress.seconds_evaluating}
 
     # ------------------------------------------------------------------------------------------ recording and saving
 
-    def _record_chunk(self, chunk: dict[str, np.ndarray], iteration: int, seconds: float) -> None:
-        size = len(next(iter(chunk.values())))
-        rate = size * self.frames_per_iteration / max(seconds, 1e-9)
-        by_seed = self._by_seed(chunk, axis=1)
+    def _record_chunk(self, by_seed: list[dict[str, np.ndarray]], iteration: int, seconds: float) -> None:
+        size = len(next(iter(by_seed[0].values())))
+        rate = size * self.frames_per_iteration / max(seconds, 1e-9)  # of each seed
         records = [
-            recorder.record_chunk(own, iteration, rate) for recorder, own in zip(self._recorders, by_seed, strict=True)
+            recorder.record_chunk(own, iteration, rate * len(by_seed))
+            for recorder, own in zip(self._recorders, by_seed, strict=True)
         ]
         returns = [recorder.latest_return for recorder in self._recorders if recorder.latest_return is not None]
         mean_return = sum(returns) / len(returns) if returns else None
         self.console.progress(iteration * self.frames_per_iteration, mean_return=mean_return, frames_per_second=rate)
         self._call("on_iteration", records[0])
 
-    def _checkpoint_trees(self) -> list[dict[str, PyTree]]:
-        """A tree for each seed, on the host."""
-        return [host_copy(tree) for tree in self._trees_by_seed(self._parts_to_save())]
+    def _on_host(self, parts: dict[str, PyTree]) -> list[dict[str, PyTree]]:
+        """Copies of each seed's share, taken one after another, so that the device holds one of them at a time."""
+        if not self._together:
+            return [host_copy(parts)]
+        return [host_copy(_of_seed(parts, index)) for index in range(len(self._recorders))]
 
     def _save(self, trees: list[dict[str, PyTree]], iteration: int) -> None:
         for recorder, tree in zip(self._recorders, trees, strict=True):
@@ -328,15 +343,14 @@ class Training:
     def _interrupt(self) -> None:
         for recorder in self._recorders:
             recorder.checkpoints.wait()
-        paths = [str(recorder.run_directory.path) for recorder in self._recorders]
-        path = str(self.run_directory.path.parent) if self._together else paths[0]
+        path = self.run_directory.path.parent if self._together else self.run_directory.path
         self.console.line(f"interrupted: saved at {self.frames:,} frames; `covey resume {path}` goes on")
         raise Interrupted(self._received[0])
 
     def _finish(self) -> list[Summary]:
         absolute = self._absolute() if self.config.experiment.absolute_metric else [None] * len(self._recorders)
         return [
-            recorder.summary(own, self.iteration, self._seconds)
+            recorder.summary(own, self.iteration, self._seconds(recorder))
             for recorder, own in zip(self._recorders, absolute, strict=True)
         ]
 
@@ -344,6 +358,12 @@ class Training:
         """Collecting and updating are one program; their shares come from timing collection alone, afterwards."""
         if total < 10.0 or not self.config.jit:  # not worth compiling another program for
             return {"collecting and updating": total}
+        collecting = min(total, self._seconds_collecting * self.num_iterations / len(self._recorders))
+        return {"collecting": collecting, "updating": total - collecting}
+
+    @functools.cached_property
+    def _seconds_collecting(self) -> float:
+        """In an iteration of all seeds."""
         with self.console.compiling("collection, to time it"):
             collect = self.parts.loop.collect.lower(self.state).compile()
         jax.block_until_ready(collect(self.state))
@@ -351,9 +371,7 @@ class Training:
         while time.monotonic() - started < 0.5:
             jax.block_until_ready(collect(self.state))
             repeats += 1
-        per_iteration = (time.monotonic() - started) / repeats
-        collecting = min(total, per_iteration * self.num_iterations)
-        return {"collecting": collecting, "updating": total - collecting}
+        return (time.monotonic() - started) / repeats
 
     # ---------------------------------------------------------------------------------------------------- odds, ends
 
@@ -369,18 +387,11 @@ class Training:
             {name: value.take(index, axis) for name, value in values.items()} for index in range(len(self._recorders))
         ]
 
-    def _trees_by_seed(self, parts: dict[str, PyTree]) -> Iterator[dict[str, PyTree]]:
-        """One after another, so that the device holds a copy of one seed's at a time."""
-        if not self._together:
-            yield parts
-            return
-        for index in range(len(self._recorders)):
-            yield _of_seed(parts, index)
-
     def _spend(self, *, training: float = 0.0, evaluating: float = 0.0) -> None:
+        """Of seeds that train at once, each pays its share."""
         for recorder in self._recorders:
-            recorder.progress.seconds_training += training
-            recorder.progress.seconds_evaluating += evaluating
+            recorder.progress.seconds_training += training / len(self._recorders)
+            recorder.progress.seconds_evaluating += evaluating / len(self._recorders)
 
     def _iterations(self, frames: int) -> int:
         return math.ceil(frames / self.frames_per_iteration)

@@ -279,6 +279,8 @@ def compose_one(words: list[str], seeds: Sequence[int]) -> tuple[Config, list[st
     except UsageError as error:
         task, algorithm = (word.partition("=")[2] for word in words[:2])
         raise UsageError(f"{algorithm} on {task}: {error}") from error
+    if config.experiment.seeds_at_once not in (None, 1):
+        raise UsageError("experiment.seeds_at_once is for `covey train`; a benchmark's workers train seed after seed")
     if config.experiment.devices is None:
         experiment = dataclasses.replace(config.experiment, devices=1)
         config, words = dataclasses.replace(config, experiment=experiment), [*words, "experiment.devices=1"]

@@ -146,10 +146,9 @@ def open_run(path: Path, config: Config, parts: Parts) -> RunDirectory:
 
 def first_learner(config: Config, run: RunDirectory) -> Any:
     """What puts `init_from`'s parameters into the learner, for a run that has not begun."""
-    from covey.experiment.experiment import learner_from
+    from covey.experiment.experiment import has_begun, learner_from
 
-    begun = any(run.checkpoints.glob("[0-9]*"))
-    return learner_from(config.init_from) if config.init_from and not begun else None
+    return learner_from(config.init_from) if config.init_from and not has_begun(run) else None
 
 
 def draw_team(path: Path) -> None:

@@ -139,7 +139,6 @@ def make_online_loop(
         """One iteration of one seed, on each device."""
         key_iteration = jax.random.fold_in(state.key, state.iteration)
         key_collect, key_update = jax.random.split(device_key(key_iteration))
-        key_update = unrolled(key_update)
         actor, batch, sums = collect_batch(state, key_collect)
         shaped = state.iteration * (frames_per_iteration / shaping_frames) if shaping_frames else 0.0
         batch = add_shaping(batch, jnp.maximum(0.0, 1.0 - shaped))
@@ -232,7 +231,7 @@ def learn_from_replay(
 
     def update(learner: PyTree, buffer: PyTree, key: Key) -> tuple[PyTree, PyTree, dict[str, Array]]:
         key_sample, key_update = jax.random.split(key)
-        sample = replay.sample(buffer, key_sample)
+        sample = replay.sample(buffer, unrolled(key_sample))
         learner, metrics, by_group = algorithm.update(learner, sample.batch, key_update, progress)
         priorities = sum(by_group.values()) / len(by_group)
         return learner, replay.set_priorities(buffer, sample, priorities), metrics

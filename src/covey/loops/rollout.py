@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 
 from covey.envs.batch import BatchedEnv, BatchState, Episodes, episode_values
-from covey.ops.random import unrolled
 from covey.types import Algorithm, Array, Batch, Key, PyTree, TimeStep, Transition, pytree
 
 
@@ -39,7 +38,7 @@ def unroll(
 
     def step(actor: Actor, key_step: Key) -> tuple[Actor, tuple[dict[str, Transition], EpisodeSums]]:
         key_act, key_env = jax.random.split(key_step)
-        actions, extras, carry = algorithm.act(learner, actor.timestep, actor.carry, unrolled(key_act), True)
+        actions, extras, carry = algorithm.act(learner, actor.timestep, actor.carry, key_act, True)
         env_state, timestep, episodes = env.step(actor.env, actions, key_env)
         transitions = {
             group: make_transition(group, actor.timestep, actions[group], extras[group], timestep) for group in actions

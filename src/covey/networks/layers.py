@@ -65,7 +65,8 @@ def product(x: Array, kernel: Array) -> Array:
     """`x [N, inputs] @ kernel [inputs, outputs]`, with the kernel's gradient xᵀ dy as a CPU computes it fastest.
 
     XLA has its fast code for products of matrices that lie as they are multiplied, and for few outputs it is dyᵀ x.
-    Left alone it takes a slower one that reads x transposed; barriers keep it from undoing the choice.
+    Left alone it takes a slower one that reads x transposed; barriers keep it from undoing the choice. It has no
+    derivative in forward mode.
     """
     return x @ kernel
 

@@ -4,7 +4,7 @@ They are drawn in one row and reshaped: along a last axis of two or three, a pro
 are those that `jax.random` gives for the key and shape, normal ones up to rounding.
 
 On a CPU, JAX computes its generator in a loop of five rounds, which compiles faster than it runs: its hundred tiny
-operations take longer than all else that is done with a hundred numbers. `unrolled(key)` gives the same numbers by one.
+operations take longer than all else that is done with a hundred numbers. What is drawn here is computed without it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ TAILS = np.array(
 
 def uniform(key: Key, shape: Shape) -> Array:
     """In 0…1, without 1."""
-    return jax.random.uniform(key, (math.prod(shape),)).reshape(shape)
+    return jax.random.uniform(unrolled(key), (math.prod(shape),)).reshape(shape)
 
 
 def normal(key: Key, shape: Shape) -> Array:
@@ -80,7 +80,7 @@ def inverse_error_function(x: Array) -> Array:
 
 
 def unrolled(key: Key) -> Key:
-    """A key of the same numbers, for where few of them are drawn many times over."""
+    """A key of the same numbers. Its type is its own, so it is made where numbers are drawn, and not passed on."""
     return jax.random.wrap_key_data(jax.random.key_data(key), impl=UNROLLED)
 
 

@@ -1,8 +1,9 @@
 """Decisions that seeds which train at once share.
 
 Several seeds in one program are one seed's program under `vmap`, and there a `cond` runs both of its branches and a
-loop goes on for all until the last is done, copying what it carries. Where it is harmless that a seed does what only
-another one needs, they decide together, and a branch stays a branch.
+loop goes on for all until the last is done, copying what it carries. So they decide together, and a branch stays a
+branch: where it is harmless that a seed does what only another one needs, such as filling its pool of fresh states; and
+where all must decide alike anyway, as they count updates in step.
 """
 
 from __future__ import annotations

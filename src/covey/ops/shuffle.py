@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from covey.ops.random import unrolled
 from covey.types import Array, Key
 
 
@@ -18,5 +19,5 @@ def random_order(key: Key, num: int) -> Array:
     bits = max(1, (num - 1).bit_length())
     if bits > 20:
         raise ValueError(f"{num} indices leave too few random bits to order them by")
-    numbers = (jax.random.bits(key, (num,), jnp.uint32) >> bits << bits) | jnp.arange(num, dtype=jnp.uint32)
+    numbers = (jax.random.bits(unrolled(key), (num,), jnp.uint32) >> bits << bits) | jnp.arange(num, dtype=jnp.uint32)
     return (jnp.sort(numbers) & ((1 << bits) - 1)).astype(jnp.int32)
