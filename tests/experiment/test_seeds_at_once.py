@@ -148,6 +148,7 @@ def test_seeds_that_share_no_checkpoint_go_on_alone(together, tmp_path):
     assert batches(*together, configs=alone) == [1, 1]
 
 
+@pytest.mark.slow
 def test_init_from(together, tmp_path, same_bits):
     fields = {**FIELDS, **ON_POLICY, "experiment.seeds_at_once": 2, "experiment.frames": 64, "algorithm.lr": 1e-30}
     start = str(together[1].path)
@@ -190,6 +191,7 @@ def test_no_more_at_once_than_fit(monkeypatch):
         assert num_fitting(config, jax.devices()[:1]) == pytest.approx(expected, rel=0.3)
 
 
+@pytest.mark.slow
 def test_what_is_left_over_is_a_smaller_batch(tmp_path):
     fields = {**FIELDS, **ON_POLICY, "experiment.seeds_at_once": 2, "experiment.frames": 64}
     fields |= {"experiment.evaluation_interval": 0, "experiment.absolute_metric": False}
@@ -200,6 +202,7 @@ def test_what_is_left_over_is_a_smaller_batch(tmp_path):
     assert all(Checkpoints(path / "checkpoints").iterations() == [1] for path in run_directories(tmp_path / "r"))
 
 
+@pytest.mark.slow
 def test_a_seed_that_diverges_is_named(tmp_path):
     with pytest.raises(CoveyError, match=r"iteration 1: .* is nan.*seed_0"):
         fields = {**FIELDS, **ON_POLICY, "experiment.seeds_at_once": 2, "algorithm.gamma": 1.0}
@@ -217,7 +220,7 @@ def count(jaxpr, name: str) -> int:
     return sum(eqn.primitive.name == name for eqn in jaxpr.eqns) + sum(count(sub, name) for sub in inner)
 
 
-@pytest.mark.parametrize("algorithm", ["ippo", "qmix", "masac"])
+@pytest.mark.parametrize("algorithm", ["ippo", "masac", pytest.param("qmix", marks=pytest.mark.slow)])
 def test_branches_stay_branches(algorithm):
     """Under `vmap` a branch on what differs between seeds would become two branches and a choice."""
     delay = ["algorithm.policy_delay=2"] if algorithm == "masac" else []
