@@ -135,16 +135,17 @@ def _make_multi_categorical(num_actions: tuple[int, ...]) -> Distribution:
 
 def location_and_scale(parameters: Array) -> tuple[Array, Array]:
     """Splits a head's outputs; the scale is 1 where its output is 0 and never below 0.01."""
-    location, raw_scale = jnp.split(parameters, 2, axis=-1)
-    bias = math.log(math.expm1(1.0 - MIN_SCALE))
-    return location, jax.nn.softplus(raw_scale + bias) + MIN_SCALE
+    location, raw_scale = jnp.split(jnp.moveaxis(parameters, -1, 0), 2)  # as in `log_probabilities`
+    scale = jax.nn.softplus(raw_scale + math.log(math.expm1(1.0 - MIN_SCALE))) + MIN_SCALE
+    return jnp.moveaxis(location, 0, -1), jnp.moveaxis(scale, 0, -1)
 
 
 def tanh_normal_log_prob(location: Array, scale: Array, raw: Array, half_range: Array | np.ndarray) -> Array:
     """log N(raw; location, scale) − log |d action / d raw|, with log(1 − tanh² x) = 2 (log 2 − x − softplus(−2x))."""
+    location, scale, raw = (jnp.moveaxis(x, -1, 0) for x in jnp.broadcast_arrays(location, scale, raw))
     normal = -0.5 * jnp.square((raw - location) / scale) - jnp.log(scale) - 0.5 * math.log(2.0 * math.pi)
     squash = 2.0 * (math.log(2.0) - raw - jax.nn.softplus(-2.0 * raw))
-    return jnp.sum(normal - squash - jnp.log(half_range), axis=-1)
+    return jnp.sum(normal - squash, axis=0) - np.sum(np.log(half_range))
 
 
 def _make_tanh_normal(action: Continuous) -> Distribution:
