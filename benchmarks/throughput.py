@@ -15,8 +15,8 @@ field `num_agents`). `--jaxmarl` compares with JaxMARL on MPE at its own setting
 tanh; agents are not told who they are, and episodes begin together): covey's training on two devices over the rate at
 which JaxMARL's environment is stepped with random actions and nothing else is done, by one thread on one core and with
 the threads that JAX starts by itself (as JaxMARL's users run it; handing work to and fro makes it slower). JaxMARL's
-own loop reaches 0.16. Processes of their own, in turn. Beside it stands the rate if an update were its networks' plain
-gradients and nothing else: about the most that XLA allows.
+own loop reaches 0.16. Processes of their own, in turn. Beside it stands the rate if an update were its networks'
+gradients and nothing else, as XLA computes them by itself.
 """
 
 from __future__ import annotations
