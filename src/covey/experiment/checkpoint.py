@@ -129,11 +129,14 @@ class Checkpoints:
     def _restore_entry(
         self, entry: _Entry, template: Template | Callable[[dict[str, Any]], Template]
     ) -> Restored | None:
-        read = self._read(entry, lambda meta: list(template(meta) if callable(template) else template))
+        def wanted_by(meta: dict[str, Any]) -> Template:
+            return template(meta) if callable(template) else template
+
+        read = self._read(entry, lambda meta: list(wanted_by(meta)))
         if read is None:
             return None
         index, leaves = read
-        wanted = template(index["meta"]) if callable(template) else template
+        wanted = wanted_by(index["meta"])
         tree = {part: _fill(wanted[part], leaves[part], part) for part in wanted}
         return Restored(tree, index["meta"], index["iteration"])
 

@@ -145,12 +145,15 @@ class Training:
             if self._initial_learner:
                 self._take_initial_learner(self._initial_learner)
             return
-        if not all("actor" in saved.tree for saved in restored):
+        trees = [saved.tree for saved in restored]
+        shared = [name for name in trees[0] if all(name in tree for tree in trees)]  # a seed's devices may differ
+        if "actor" not in shared:
             afresh = "environments and buffer" if self._has_buffer else "environments"
             self.console.warn(f"another number of devices: {afresh} start afresh, and the bits will differ")
         elif self._has_buffer and "buffer" not in parts:
             self.console.warn("the buffer was left out of checkpoints: it fills anew, and the bits will differ")
-        found = _join([saved.tree for saved in restored]) if self._together else restored[0].tree
+        trees = [{name: tree[name] for name in shared} for tree in trees]
+        found = _join(trees) if self._together else trees[0]
         found = {name: _put_like(tree, parts[name]) for name, tree in found.items()}
         self.best = found.pop("best")
         self.state = dataclasses.replace(self.state, **found.pop("clock"), **found)
@@ -174,8 +177,9 @@ class Training:
         saved = [recorder.checkpoints.iterations() for recorder in self._recorders]
         for iteration in sorted(set.intersection(*map(set, saved)), reverse=True):
             restored = [recorder.checkpoints.restore_at(iteration, fitting) for recorder in self._recorders]
-            if None not in restored:
-                return restored  # type: ignore[return-value]
+            found = [saved for saved in restored if saved is not None]
+            if len(found) == len(restored):
+                return found
         if any(saved):
             path = self.run_directory.path.parent if self._together else self.run_directory.checkpoints
             raise CoveyError(f"every checkpoint in {path} is damaged")
@@ -217,8 +221,8 @@ class Training:
             seconds = time.monotonic() - started
             self._spend(training=seconds)
             by_seed = self._by_seed(chunk, axis=1)
+            also = "; `covey resume` of the other seeds goes on without it" if self._together else ""
             for recorder, own in zip(self._recorders, by_seed, strict=True):
-                also = "; `covey resume` of the other seeds goes on without it" if self._together else ""
                 recorder.check_finite(own, self.iteration, also)
             self.iteration += size
             self._chunk_size = _next_chunk_size(size, seconds, self.parts.loop.max_iterations)
