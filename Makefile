@@ -7,6 +7,9 @@ BIN := .venv/bin
 RUN_READY := .venv/.ready
 DEV_READY := .venv/.ready-dev
 
+# Where it is set, every process would compile all of JAX's modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: train test suite slow lint setup setup-dev lock clean
 
 train: $(RUN_READY)

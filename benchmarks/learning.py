@@ -158,7 +158,7 @@ EXPERIMENTS["mpe-spread-masac"] = Experiment(
     arguments="algorithm=masac task=mpe/simple_spread task.actions=continuous algorithm.gamma=0.8 algorithm.n_step=3 "
     "algorithm.target_entropy=-12 algorithm.lr_schedule=linear model.norm=layer critic_model.norm=layer "
     "model.layers=[512,512] critic_model.layers=[512,512] experiment.updates=8 buffer.batch_size=256 "
-    "buffer.size=500_000 experiment.frames=2_500_000 experiment.evaluation_episodes=1024 "
+    "buffer.size=500_000 experiment.frames=2_500_000 experiment.evaluation_episodes=1024 algorithm.actor_gradient=all "
     "experiment.checkpoint_interval=1_000_000",
     threshold=-6.0,
     meaning="sum of the agent's rewards, mean over agents; at random -25, by a tuned hand controller -5.9",

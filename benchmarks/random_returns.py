@@ -24,6 +24,7 @@ from covey.envs.base import make_env
 from covey.envs.batch import episode_values
 from covey.files import write_atomically
 from covey.loops.evaluate import play_episodes
+from covey.metrics import scored_groups
 from covey.results import mean_and_interval
 from covey.types import Array, Key
 
@@ -78,7 +79,8 @@ def measure(task: str, num_episodes: int, at_once: int, seed: int) -> dict[str, 
 
     @jax.jit
     def play(key: Key) -> dict[str, Array]:
-        return episode_values(play_episodes(env, team, team.init(key), key, num_episodes=at_once, deterministic=False))
+        episodes = play_episodes(env, team, team.init(key), key, num_episodes=at_once, deterministic=False)
+        return episode_values(episodes, scored_groups(env.spec.cooperating))
 
     keys = jax.random.split(jax.random.key(seed), math.ceil(num_episodes / at_once))
     rounds = [jax.device_get(play(key)) for key in keys]
@@ -91,6 +93,7 @@ def measure(task: str, num_episodes: int, at_once: int, seed: int) -> dict[str, 
         "episodes": num_episodes,
         "others": {name: _rounded(value) for name, (value, _) in means.items()},
         "returns": env.spec.returns,
+        "teams": [list(team) for team in env.spec.teams],
     }
 
 
@@ -98,7 +101,9 @@ def add_to_anchors(path: Path, task: str, measured: dict[str, Any]) -> None:
     anchors = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"tasks": {}}
     entry = anchors["tasks"].setdefault(task, {"returns": "", "random": None, "published": []})
     entry["returns"] = measured["returns"]
-    entry["random"] = {name: value for name, value in measured.items() if name != "returns"}
+    if measured["teams"]:
+        entry["teams"] = measured["teams"]
+    entry["random"] = {name: value for name, value in measured.items() if name not in ("returns", "teams")}
     write_atomically(path, json.dumps(anchors, indent=2, ensure_ascii=False) + "\n")
 
 

@@ -1,7 +1,9 @@
 """Callbacks: your own code on the host between compiled chunks. They read everything and may set coefficients.
 
 This one lowers the learning rate where evaluations stop improving. Coefficients are traced values in the learner's
-state, so changing them compiles nothing again, and they are saved with it.
+state, so changing them compiles nothing again, and they are saved with it. Run this file, or, in its folder,
+
+    covey train callbacks=[callbacks:LowerOnPlateau]
 """
 
 from __future__ import annotations
@@ -44,9 +46,11 @@ class LowerOnPlateau:
 
 
 def main() -> None:
+    # By name, `module:Class`, the run directory stores it, and `covey resume` makes it again. An object works as well,
+    # here LowerOnPlateau(patience=3), but only until the run is interrupted.
     experiment = covey.Experiment(
         task="probe/copy",
-        callbacks=[LowerOnPlateau()],
+        callbacks=["callbacks:LowerOnPlateau"],
         fields={
             "model.layers": [32],
             "algorithm.lr_schedule": "constant",  # schedules scale the coefficient; here the callback alone sets it

@@ -27,7 +27,7 @@ from covey.ops.distributions import make_distribution
 from covey.ops.losses import weigh, weighted_mean
 from covey.ops.normalisation import Moments, batch_moments, init_moments, merge_moments
 from covey.ops.returns import gae
-from covey.types import Algorithm, Array, Batch, EnvSpec, Key, TimeStep, pytree
+from covey.types import Algorithm, Array, Batch, EnvSpec, Key, TimeStep, learned, pytree
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,9 +40,9 @@ class ReinforceConfig:
 
 @pytree
 class ReinforceState:
-    params: Any
+    params: Any = learned()  # what `init_from` takes from another run; the other fields start fresh
     optimiser: Any
-    returns: Moments  # their running mean is the baseline
+    returns: Moments = learned(parameters=False)  # their running mean is the baseline
     coefficients: dict[str, Array]  # what callbacks may set while training runs
 
 

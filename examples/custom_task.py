@@ -2,7 +2,12 @@
 
 Agents stand on a line of cells and are paid when all of them meet on one. Run this file, or, in its folder,
 
+    covey check task=mine/meet imports=[custom_task]       does it keep to its spec?
     covey train task=mine/meet imports=[custom_task] task.num_agents=3
+
+What a time step must hold is written on `GroupStep` and `TimeStep` in covey/types.py. `first_step` and `next_step` fill
+in what most tasks leave alone. Every start compares shapes and types with the spec before anything compiles;
+`covey check`, or `covey.check_env(env)` in Python, also plays at random and looks at the values.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ if FLAGS not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "jax"))
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ["XDG_CONFIG_HOME"] = str(Path(__file__).parents[1] / ".cache" / "config")  # for keys (trust.py)
 
 import jax
 import jax.numpy as jnp
@@ -134,6 +135,8 @@ def make_team(
     from covey.loops.online import DEVICE_AXIS, make_online_loop
 
     tiny = (*TINY[model], *TINY_LOOP[registry.algorithms[algorithm].loop])
+    if any(text.startswith("algorithm.minibatch_size=") for text in overrides):  # only one of the two may be given
+        tiny = tuple(text for text in tiny if not text.startswith("algorithm.num_minibatches="))
     shape = (f"experiment.num_envs={num_envs}", f"experiment.rollout_length={rollout_length}")
     config = compose([f"task={task}", f"algorithm={algorithm}", f"model={model}", *shape, *tiny, *overrides])
     env = build_env(config) if env is None else env

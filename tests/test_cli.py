@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -121,6 +122,25 @@ def test_nothing_heavy_is_imported_for_help_and_lists(arguments: list[str]) -> N
         ("experiment.loggers=console,wandb", "a list is in brackets: experiment.loggers=[a,b]"),
         ("experiment.platform=cuda", "unknown value for experiment.platform 'cuda'; nearest: "),
         ("task.reward=team", "unknown value for task.reward 'team'; nearest: team_sum, team_mean"),
+        ("task.reward=team", "; it takes individual, shared, team_sum, team_mean (`covey help task.reward`)"),
+        ("algorithm.lr_schedule=Linear", "unknown value for algorithm.lr_schedule 'Linear'; nearest: linear"),
+        ("algorithm=MAPPO", "unknown algorithm 'MAPPO'; nearest: mappo"),
+        ("task=Navigation", "unknown task 'Navigation'; nearest: vmas/navigation"),
+        ("Seed=3", "unknown key 'Seed'; nearest: seed"),
+        ("algorithm.LR=3", "unknown field 'algorithm.LR'; nearest: algorithm.lr ("),
+        ("model.hidden=64", "unknown field 'model.hidden'; nearest: model.layers ("),
+        ("learning_rate=1", "unknown key 'learning_rate'; nearest: algorithm.lr ("),
+        ("algorithm.learning_rate=1", "unknown field 'algorithm.learning_rate'; nearest: algorithm.lr ("),
+        ("n_envs=3", "nearest: experiment.num_envs ("),
+        ("num_environments=3", "nearest: experiment.num_envs ("),
+        ("algorithm.num_envs=3", "unknown field 'algorithm.num_envs'; nearest: experiment.num_envs ("),
+        ("total_timesteps=3", "nearest: experiment.frames ("),
+        ("max_n_frames=3", "nearest: experiment.frames ("),
+        ("batch_size=3", "nearest: algorithm.minibatch_size ("),
+        ("hidden_size=3", "nearest: model.layers ("),
+        ("num_agents=3", "unknown key 'num_agents'; nearest: task.n_agents ("),
+        ("discount=0.9", "nearest: algorithm.gamma ("),
+        ("env=vmas", "unknown key 'env'; nearest: task ("),
         ("frames=3", "unknown key 'frames'; nearest: experiment.frames"),
         ("hydra.verbose=true", "unknown key 'hydra.verbose'"),
         ("foo", "cannot read 'foo': everything here is key=value"),
@@ -137,6 +157,19 @@ def test_nothing_heavy_is_imported_for_help_and_lists(arguments: list[str]) -> N
         ("hooks.loss=my_loss", "hooks: loss takes module:function, not 'my_loss'"),
         ("imports=[no_such_module]", "imports: no module 'no_such_module' here or among the installed ones"),
         ("imports=[json.py]", "imports=[json] is meant?"),
+        ("experiment.frames=1e30", "experiment.frames takes a whole number up to 9,007,199,254,740,992, not 1000"),
+        ("experiment.frames=1e15", "are more than 2,147,483,647 iterations, of 2,048 frames each"),
+        ("experiment.evaluation_episodes=1e30", "evaluation_episodes takes a whole number up to 2,147,483,647"),
+        ("experiment.num_envs=4294967296", "experiment.num_envs takes a whole number up to 2,147,483,647"),
+        ("algorithm.lr=inf", "algorithm.lr takes a finite number"),
+        ("algorithm.lr=1e39", "algorithm.lr takes a finite number, at most 3.4e+38"),
+        (f"algorithm.lr={'9' * 400}", "algorithm.lr takes a finite number"),
+        ("task.n_agents=1e6", "task: n_agents must be at most 256, not 1,000,000"),
+        (f"algorithm.lr={'[' * 3000}{']' * 3000}", "cannot read the value in 'algorithm.lr=[[["),
+        (f"algorithm={'x' * 5000}", "unknown algorithm 'xxx"),
+        (f"experiment={'x' * 5000}", "unknown preset 'xxx"),
+        ("experiment.logger_options={wandb:1}", "logger_options takes a mapping for each logger, as in {wandb: {"),
+        ("a\0b=3", "an argument holds a NUL character"),
         ("config_dir=no_such_folder", "config_dir: no folder 'no_such_folder'"),
         ("config_dir=.", "config_dir: '.' has none of the folders experiment, algorithm, task, model"),
     ],
@@ -147,6 +180,31 @@ def test_bad_overrides(
     monkeypatch.chdir(tmp_path)
     assert message in fails(capsys, "train", override)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["batch_size=3", "algorithm=qmix"], "unknown key 'batch_size'; nearest: experiment.buffer.batch_size ("),
+        (["hidden_size=3", "model=gru"], "nearest: model.hidden_size, model.layers ("),
+        (["n_agents=3", "task=rware/tiny-2ag"], "nearest: task.num_agents ("),
+        (["n_agents=3", "task=vmas/simple_tag"], "nearest: task.num_good_agents, task.num_adversaries ("),
+    ],
+)
+def test_suggestions_fit_what_was_chosen(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert message in fails(capsys, "show", *arguments)
+
+
+def test_a_list_that_the_shell_split(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    common = ("tasks=[vmas/navigation]", f"run_dir={tmp_path / 'bench'}", "list=true")
+    message = fails(capsys, "benchmark", "algorithms=[ippo,", "mappo]", *common)
+    assert "cannot read the value in 'algorithms=[ippo,'; its bracket is not closed" in message
+    assert "put quotes around the whole word: 'algorithms=[a, b]'" in message
+    # Which is what works.
+    assert cli.main(["benchmark", "algorithms=[ippo, mappo]", *common]) == 0
+    assert capsys.readouterr().out.count("\n") == 2
 
 
 @pytest.mark.parametrize(
@@ -199,6 +257,136 @@ def test_bad_input_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert done.stderr == "covey: unknown algorithm 'mapo'; nearest: mappo, maddpg, ippo (`covey list` shows all)\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["seed=1", "seeds=2"], "'seed' has no effect beside seeds=2; leave one out, or set seeds=null"),
+        (
+            ["algorithm.minibatch_size=64", "algorithm.num_minibatches=2"],
+            "'algorithm.num_minibatches' has no effect beside algorithm.minibatch_size=64",
+        ),
+        (
+            ["experiment=mine", "config_dir=conf", "algorithm.num_minibatches=2"],  # the other one is in the file
+            "'algorithm.num_minibatches' has no effect beside algorithm.minibatch_size=128",
+        ),
+    ],
+)
+def test_fields_without_effect_beside_another_are_refused(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    message: str,
+) -> None:
+    (tmp_path / "conf" / "experiment").mkdir(parents=True)
+    (tmp_path / "conf" / "experiment" / "mine.yaml").write_text("algorithm: {name: mappo, minibatch_size: 128}\n")
+    monkeypatch.chdir(tmp_path)
+    assert message in fails(capsys, "show", *words)
+    assert cli.main(["show", *words, "seeds=null", "algorithm.minibatch_size=null"]) == 0
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("model.layers=[1e9]", "training takes at least"),
+        ("experiment.evaluation_episodes=1e9", "an evaluation"),
+        ("experiment.rollout_length=1e9", "a rollout"),
+        ("task.agent_radius=1e9", "task: 6 places at least 2e+09 apart do not fit into 2 x 2"),
+        ("task.agent_radius=0.6", "task: 6 places at least 1.25 apart do not fit into 2 x 2"),
+    ],
+)
+def test_sizes_that_cannot_be_are_refused_before_anything_compiles(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, message: str
+) -> None:
+    import covey.experiment.experiment as experiment
+
+    monkeypatch.setattr(experiment, "get_programs", lambda *_: pytest.fail("it compiles"))
+    monkeypatch.chdir(tmp_path)
+    divides = ["algorithm.num_minibatches=1", "algorithm.critic_sees=own", "experiment.devices=1"]
+    assert message in fails(capsys, "train", word, *divides)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_gpu_that_is_not_there(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = fails(capsys, "train", "experiment=gpu")
+    assert (
+        "experiment.platform=gpu, but what JAX finds here is cpu; experiment.platform=cpu trains on the cores" in line
+    )
+    assert "pip install 'jax[cuda12]'" in line
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["binary", "fifo", "folder", "loop", "nested", "unreadable"])
+def test_odd_files_among_the_presets(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """They are named where they are chosen, and keep nobody from choosing another."""
+    reasons = {
+        "binary": "it is not UTF-8 text",
+        "fifo": "not a regular file",
+        "folder": "not a regular file",
+        "loop": "Too many levels of symbolic links",
+        "nested": "it is nested too deeply",
+        "unreadable": "Permission denied",
+    }
+    folder = tmp_path / "conf" / "experiment"
+    folder.mkdir(parents=True)
+    (folder / "good.yaml").write_text("# good\nexperiment: {frames: 77}\n")
+    odd = folder / "odd.yaml"
+    if kind == "fifo":
+        os.mkfifo(odd)
+    elif kind == "folder":
+        odd.mkdir()
+    elif kind == "loop":
+        odd.symlink_to(odd)
+    else:
+        odd.write_bytes({"binary": bytes(range(256)), "nested": b"[" * 20_000}.get(kind, b"a: 1\n"))
+    if kind == "unreadable":
+        odd.chmod(0)
+        if os.access(odd, os.R_OK):
+            pytest.skip("this user may read everything")
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["list", "presets", "config_dir=conf"]) == 0
+    listed = capsys.readouterr().out
+    assert "good" in listed and (f"odd          cannot be read: {reasons[kind]}" in listed or kind == "nested")
+    assert cli.main(["show", "config_dir=conf", "experiment=good"]) == 0
+    assert "frames: 77" in capsys.readouterr().out
+    line = fails(capsys, "show", "config_dir=conf", "experiment=odd")
+    assert reasons[kind] in line or "unknown preset 'odd'" in line
+
+
+def test_names_in_files_must_be_names(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "conf" / "experiment").mkdir(parents=True)
+    (tmp_path / "conf" / "experiment" / "odd.yaml").write_text("algorithm: {name: 3}\n")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_text("algorithm: {name: 3}\n")
+    monkeypatch.chdir(tmp_path)
+    assert "odd.yaml: algorithm.name takes one name, not 3" in fails(
+        capsys, "show", "config_dir=conf", "experiment=odd"
+    )
+    (tmp_path / "run/environment.json").write_text("{}")
+    assert "algorithm.name takes one name, not 3" in fails(capsys, "evaluate", "run")
+
+
+# ------------------------------------------------------------------------------------------------ standard streams
+
+
+@pytest.mark.parametrize("words", [("--help",), ("show",), ("list", "tasks")])
+@pytest.mark.parametrize(("output", "code"), [("closed", 0), ("full", 1), ("ascii", 0), ("gone", 0)])
+def test_odd_standard_outputs(words: tuple[str, ...], output: str, code: int) -> None:
+    from fuzz import Command, run_in_process
+
+    found, errors, problem = run_in_process(Command(words, output))
+    assert (found, problem) == (code, None)
+    assert errors == ("covey: cannot write to standard output: No space left on device\n" if output == "full" else "")
+
+
 # ---------------------------------------------------------------------------------------------- what the verbs call
 
 
@@ -229,10 +417,12 @@ def test_train_gets_the_configuration(calls: list[Any]) -> None:
 
 def test_resume_and_evaluate_get_the_run_directory(calls: list[Any], tmp_path: Path) -> None:
     assert cli.main(["resume", str(tmp_path), "experiment.frames=9"]) == 0
-    assert calls.pop() == (tmp_path, ["experiment.frames=9"], {})
+    assert calls.pop() == (tmp_path, ["experiment.frames=9"], {"trust": False, "store": None})
+    assert cli.main(["resume", str(tmp_path), "trust=true", "experiment.frames=9"]) == 0
+    assert calls.pop() == (tmp_path, ["experiment.frames=9"], {"trust": True, "store": None})
     assert cli.main(["evaluate", str(tmp_path), "episodes=1e2", "output=7", "deterministic=true"]) == 0
     options = {"episodes": 100, "output": "7", "render": None, "deterministic": True, "parameters": "final"}
-    assert calls.pop() == (tmp_path, options | {"opponents": {}, "task": {}})
+    assert calls.pop() == (tmp_path, options | {"opponents": {}, "task": {}, "trust": False})
     assert cli.main(["evaluate", str(tmp_path), "opponents.red=random", "task.n_agents=5"]) == 0
     _, options = calls.pop()
     assert (options["opponents"], options["task"]) == ({"red": "random"}, {"n_agents": 5})

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from covey.algorithms.base import make_algorithm
     from covey.envs.base import TaskConfig, make_env
+    from covey.envs.check import check_env
     from covey.experiment.experiment import Experiment
     from covey.experiment.policy import load
     from covey.networks.network import make_model
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Experiment": "covey.experiment.experiment",
     "TaskConfig": "covey.envs.base",
+    "check_env": "covey.envs.check",
     "load": "covey.experiment.policy",
     "make_algorithm": "covey.algorithms.base",
     "make_env": "covey.envs.base",
@@ -34,6 +36,7 @@ __all__ = [
     "Experiment",
     "TaskConfig",
     "__version__",
+    "check_env",
     "load",
     "make_algorithm",
     "make_env",

@@ -1,11 +1,54 @@
-"""Checks of a configuration's numbers; each message names the field. None, which stands for a default, passes."""
+"""Checks of a configuration's numbers; each message names the field. None, which stands for a default, passes.
+
+Every number is held to what the machine computes with (`out_of_range`): floats to those of 32 bits, whole numbers
+to 32 bits or, for a field of type `Large`, to what a float on the host holds exactly.
+
+`limits` asks a configuration what it checks, so that help says what the checks do. A new check notes its limit too.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+import contextvars
+import dataclasses
+from typing import Annotated, Any
+
+LARGEST_INT = 2**31 - 1
+LARGEST_FLOAT = 3.4028234663852886e38
+
+
+@dataclasses.dataclass(frozen=True)
+class Largest:
+    """The largest whole number that a field takes, in its type: `Annotated[int, Largest(…)]`."""
+
+    value: int
+
+
+Large = Annotated[int, Largest(2**53)]  # numbers of frames, for example, which no device computes with
+
+
+def out_of_range(kind: type, value: Any, largest: int = LARGEST_INT) -> str | None:
+    """What the number of a field of `kind` (int, float) must be, where it is not; None where it is."""
+    if kind is int:
+        too_large = isinstance(value, int) and abs(value) > largest
+        return f"a whole number up to {largest:,}" if too_large else None
+    if not isinstance(value, (int, float)) or abs(value) <= LARGEST_FLOAT:
+        return None
+    return "a number" if value != value else f"a finite number, at most {LARGEST_FLOAT:.1e}"
+
+
+def at_most(config: Any, maximum: int, *names: str) -> None:
+    for name in names:
+        value = getattr(config, name)
+        if value is not None and value > maximum:
+            raise ValueError(f"{name} must be at most {maximum:,}, not {value:,}")
+
+
+_noted: contextvars.ContextVar[dict[str, str] | None] = contextvars.ContextVar("noted", default=None)
 
 
 def above_zero(config: Any, *names: str) -> None:
+    _note("above 0", names)
     for name in names:
         value = getattr(config, name)
         if value is not None and value <= 0:
@@ -13,6 +56,7 @@ def above_zero(config: Any, *names: str) -> None:
 
 
 def at_least(config: Any, minimum: int, *names: str) -> None:
+    _note(f"from {minimum} up", names)
     for name in names:
         value = getattr(config, name)
         if value is not None and value < minimum:
@@ -20,7 +64,24 @@ def at_least(config: Any, minimum: int, *names: str) -> None:
 
 
 def between_0_and_1(config: Any, *names: str) -> None:
+    _note("from 0 to 1", names)
     for name in names:
         value = getattr(config, name)
         if not 0 <= value <= 1:
             raise ValueError(f"{name} must be between 0 and 1, not {value}")
+
+
+def limits(config: Any) -> dict[str, str]:
+    """What the checks above ask of each field of a valid configuration: `{"lr": "above 0"}`."""
+    noted: dict[str, str] = {}
+    token = _noted.set(noted)
+    with contextlib.suppress(Exception):  # a class of the user's own may do anything there
+        config.__post_init__()
+    _noted.reset(token)
+    return noted
+
+
+def _note(limit: str, names: tuple[str, ...]) -> None:
+    noted = _noted.get()
+    if noted is not None:
+        noted |= dict.fromkeys(names, limit)

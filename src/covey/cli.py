@@ -5,6 +5,7 @@ Everything heavy is imported inside the verb that needs it, so that help and lis
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import importlib.metadata
 import os
@@ -16,13 +17,17 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from covey import registry
+from covey import collector, registry
+from covey.checks import at_least
 from covey.errors import CoveyError, Interrupted, UsageError, nearest, unknown_name
+from covey.process import lasting_output, one_line_warnings, stopping_on_signals
 
 if TYPE_CHECKING:
     from covey.registry import Entry
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+INTERRUPTED = b"covey: interrupted\n"
+LONGEST_LINE = 1_000  # characters of an error
 
 HELP = """\
 covey trains, benchmarks and evaluates teams of learning agents.
@@ -32,9 +37,12 @@ covey trains, benchmarks and evaluates teams of learning agents.
   covey evaluate  RUN [key=value …]                  play episodes with a trained team
   covey benchmark [key=value …]                      algorithms × tasks × seeds; again, to go on where it stopped
   covey report    RUNS… [key=value …]                figures, tables and a page over any number of runs
+  covey trust     RUNS…                              let others' runs import the code that they name
   covey speed     [key=value …]                      how fast this machine is, and what limits it
   covey list      tasks|algorithms|models|presets    what there is to choose from
-  covey show      [key=value …]                      print the resolved configuration, run nothing
+  covey show      [key=value …]                      print the resolved configuration, explained; run nothing
+  covey help      FIELD|VERB [key=value …]           what a field means and takes, as algorithm.lr
+  covey check     task=mine/thing [key=value …]      whether a task of your own keeps to its spec
 
   covey VERB --help, covey --version
 
@@ -43,7 +51,7 @@ A first team, in about two minutes on two cores:
   covey train run_dir=runs/first
   covey evaluate runs/first episodes=100 render=team.gif
 
-Exit codes: 0 done; 1 failed; 2 bad input, nothing started; 130 and 143 interrupted, saved.
+Exit codes: 0 done; 1 failed; 2 bad input, nothing started; 129, 130 and 143 interrupted, saved.
 """
 
 KEYS_HELP = """\
@@ -54,14 +62,17 @@ KEYS_HELP = """\
   seed=0 or seeds=3               seeds=3 trains 0, 1 and 2, each in a run directory of its own:
                                   on a CPU one after another, on a GPU at once (experiment.seeds_at_once)
   run_dir=runs/first              default: runs/TASK-ALGORITHM-SEED-TIME
-  init_from=runs/other            start from another run's parameters where shapes fit
-  jit=false                       the same code uncompiled, for breakpoints
+  init_from=runs/other            start from what another run learned, where shapes fit: parameters, target networks,
+                                  moments; optimiser and schedules start fresh
+  callbacks=[my_module:MyClass]   your own code between iterations (examples/callbacks.py)
+  jit=false                       acting and learning uncompiled, for breakpoints; evaluations and the steps of
+                                  covey's own tasks stay compiled, those of your tasks do not
   imports=[my_module]             load your own tasks, models and algorithms first
   config_dir=my_conf              your own presets, see below
 
 A group of agents may have its own:  algorithm.groups.adversary=ippo  model.groups.adversary.layers=[64]
 
-Every field of a choice can be set, and `covey show` prints them all:
+Every field of a choice can be set. `covey show` prints and explains them all, `covey help algorithm.lr` one of them:
 
   experiment.frames=1e6  algorithm.lr=3e-4  model.layers=[64,64]  experiment.loggers=[console,wandb]
 
@@ -85,9 +96,20 @@ class Verb:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    try:
-        _dispatch(arguments)
+    # Called from Python, an interrupt is Python's own.
+    signals = stopping_on_signals(INTERRUPTED) if argv is None else contextlib.nullcontext()
+    with lasting_output() as output, one_line_warnings(), signals:
+        code = _run(arguments)
         sys.stdout.flush()
+        if output.failed and code == EXIT_DONE:
+            return _fail(f"cannot write to standard output: {output.error and output.error.strerror}", EXIT_FAILED)
+    return code
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        with collector.paused():
+            _dispatch(arguments)
     except UsageError as error:
         return _fail(error, EXIT_USAGE)
     except Interrupted as error:
@@ -96,14 +118,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(error, EXIT_FAILED)
     except KeyboardInterrupt:
         return _fail("interrupted", 128 + signal.SIGINT)
-    except BrokenPipeError:  # `covey list tasks | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:  # a full disk, a folder that may not be read: whatever nobody expected where it happened
+        return _fail(f"{error.filename or 'cannot read or write'}: {error.strerror or error}", EXIT_FAILED)
+    except RecursionError:  # YAML, JSON and Hydra's grammar are read recursively
+        return _fail("a value or a file is nested too deeply to be read", EXIT_USAGE)
     return EXIT_DONE
 
 
 def _dispatch(arguments: list[str]) -> None:
     verb, *rest = arguments or ["--help"]
-    if verb in ("--help", "-h", "help"):
+    if any("\0" in argument for argument in arguments):  # only from Python: a shell cannot pass it
+        raise UsageError("an argument holds a NUL character, which no name or path can")
+    if verb in ("--help", "-h"):
         print(HELP, end="")
     elif verb in ("--version", "-V"):
         print(f"covey {importlib.metadata.version('covey')}")
@@ -124,6 +150,8 @@ def _refuse_options(verb: str, arguments: Iterable[str]) -> None:
 
 def _fail(reason: object, code: int) -> int:
     line = " ".join(str(reason).split())
+    if len(line) > LONGEST_LINE:  # a name of thousands of characters
+        line = f"{line[: LONGEST_LINE - 200]} … {line[-200:]}"
     print(f"covey: {line}", file=sys.stderr)
     return code
 
@@ -136,15 +164,54 @@ def _train(arguments: list[str]) -> None:
 
     config = compose(arguments)
     from covey.experiment.experiment import train
+    from covey.experiment.program_store import ProgramStore
 
-    train(config)
+    train(config, store=ProgramStore.default())
 
 
 def _resume(arguments: list[str]) -> None:
-    path, overrides = _run_directory("resume", arguments)
+    path, rest = _run_directory("resume", arguments)
+    trust = _trust_word("resume", [text for text in rest if text.startswith("trust=")])
+    overrides = [text for text in rest if not text.startswith("trust=")]
+    if not overrides and _say_finished(path):
+        return
     from covey.experiment.experiment import resume
+    from covey.experiment.program_store import ProgramStore
 
-    resume(path, overrides)
+    resume(path, overrides, trust=trust, store=ProgramStore.default())
+
+
+def _say_finished(path: Path) -> bool:
+    """Whether there is nothing to resume, and if so one line for each run, before anything heavy is imported."""
+    from covey.experiment.finished import describe_finished, finished_frames
+    from covey.experiment.run_directory import RunDirectory, run_directories
+
+    runs = [RunDirectory.open(directory) for directory in run_directories(path)]
+    finished = [(run, frames) for run in runs if (frames := finished_frames(run)) is not None]
+    if len(finished) < len(runs):
+        return False
+    for run, frames in finished:
+        print(describe_finished(run, frames))
+    return True
+
+
+def _trust_word(verb: str, words: Sequence[str]) -> bool:
+    values = _key_values(verb, words, ["trust"])
+    value = _scalar(values.get("trust", "false"))
+    if not isinstance(value, bool):
+        raise UsageError(f"trust takes true or false, not '{values['trust']}'")
+    return value
+
+
+def _trust(arguments: list[str]) -> None:
+    if not arguments:
+        raise UsageError("trust needs run directories: covey trust RUN")
+    from covey.experiment.run_directory import trust_runs
+
+    for argument in arguments:
+        path, _ = _run_directory("trust", [argument])
+        for line in trust_runs(path):
+            print(line)
 
 
 def _benchmark(arguments: list[str]) -> None:
@@ -175,9 +242,36 @@ def _speed(arguments: list[str]) -> None:
 
 def _show(arguments: list[str]) -> None:
     from covey.experiment.compose import compose
-    from covey.experiment.config import to_yaml
+    from covey.experiment.explain import commented_yaml
 
-    print(to_yaml(compose(arguments)), end="")
+    print(commented_yaml(compose(arguments)), end="")
+
+
+def _help(arguments: list[str]) -> None:
+    """Help on a verb or on a field; without either, on everything."""
+    queries = [text for text in arguments if "=" not in text] or ["covey"]
+    if len(queries) > 1:
+        raise UsageError(f"help explains one thing at a time, not {', '.join(queries)} (`covey help --help`)")
+    if queries == ["covey"]:
+        print(HELP, end="")
+    elif queries[0] in VERBS:
+        print(VERBS[queries[0]].help, end="")
+    else:
+        from covey.experiment.explain import explain
+
+        for line in explain(queries[0], [text for text in arguments if "=" in text], OPTIONS):
+            print(line, flush=True)  # which others have the field can take seconds to find out
+
+
+def _check(arguments: list[str]) -> None:
+    if not any(argument.startswith("task=") for argument in arguments):
+        raise UsageError("check needs a task: covey check task=mine/thing imports=[my_module]")
+    from covey.experiment.compose import compose
+
+    config = compose(arguments)
+    from covey.experiment.check import check_task
+
+    print(check_task(config))
 
 
 class Parameters(enum.Enum):
@@ -189,15 +283,17 @@ class Parameters(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions:
-    episodes: int = 100
+    episodes: int = 100  # episodes to play
+    # JSON file to write: mean_return, the values of each group and of each episode; null: only print
     output: str | None = None
-    render: str | None = None
+    render: str | None = None  # picture to write of one episode, as team.gif; null: none
+    # whether to take the most likely action; null: yes, except policies over discrete actions, which sample
     deterministic: bool | None = None
-    parameters: Parameters = Parameters.final
+    parameters: Parameters = Parameters.final  # which of the run's parameters to play with
+    trust: bool = False  # whether to let another's run import the code that it names
 
     def __post_init__(self) -> None:
-        if self.episodes < 1:
-            raise ValueError(f"episodes must be at least 1, not {self.episodes}")
+        at_least(self, 1, "episodes")
 
 
 def _evaluate(arguments: list[str]) -> None:
@@ -219,6 +315,7 @@ def _evaluate(arguments: list[str]) -> None:
         parameters=options.parameters.name,
         opponents=opponents,
         task={name: _scalar(value) for name, value in task.items()},
+        trust=options.trust,
     )
 
 
@@ -363,6 +460,13 @@ LISTS: dict[str, Callable[[list[str], str | None], None]] = {
 }
 KINDS = [kind for kind in LISTS if kind != "summary"]
 
+OPTIONS = {  # the fields of verbs that have some of their own
+    "evaluate": EvaluateOptions,
+    "benchmark": "covey.launch.benchmark:Options",
+    "report": "covey.report.report:ReportOptions",
+    "speed": "covey.launch.speed:SpeedOptions",
+}
+
 VERBS = {
     "train": Verb(
         _train,
@@ -373,10 +477,14 @@ VERBS = {
         """\
 covey resume RUN [key=value …]
 
-Goes on where a run stopped, to the bit as if it never had. RUN is a run directory, or the parent of those of several
+Continues where a run stopped, to the bit as if it never had. RUN is a run directory, or the parent of those of several
 seeds. A finished run is extended by a larger number of frames; what else may change: `experiment.` followed by
 schedule_frames, evaluation_interval, evaluation_episodes, absolute_metric, checkpoint_interval, checkpoint_keep,
 loggers, logger_options, devices, platform.
+
+  trust=true                  let another's run import the code that it names (covey trust --help)
+
+A damaged checkpoint is skipped, and damaged or missing metrics and results are rebuilt where possible, with a warning.
 
   covey resume runs/first experiment.frames=2e6
 """,
@@ -389,13 +497,28 @@ covey evaluate RUN [key=value …]
 Plays episodes with a trained team and prints its returns.
 
   episodes=100                how many
-  output=eval.json            write mean_return, per-group and per-episode values
+  output=eval.json            write mean_return, per-group and per-episode values; where groups oppose each other,
+                              mean_return is that of the task's first team, and opponents are never in it
   render=team.gif             draw an episode
   deterministic=true          greedy, or sampled if false; default: greedy, except policies over discrete actions
   parameters=final            or best
   opponents.GROUP=random      who plays a group instead of the team: random, reference (the task's own hand-written
                               policy, where it has one), or another run directory
   task.FIELD=value            play another configuration of the task
+  trust=true                  let another's run import the code that it names (covey trust --help)
+""",
+    ),
+    "trust": Verb(
+        _trust,
+        """\
+covey trust RUNS…
+
+A run may name code to import: imports=, hooks, callbacks. covey imports it for runs that you made, and for others'
+only after this. RUNS are run directories, parents of some, or benchmarks. Prints what each may import from now on; look
+at that code first, it can do whatever you can. A change of config.yaml ends the trust. Runs are told apart by a key in
+~/.config/covey, which all machines that share your home have.
+
+  covey trust downloads/their_run
 """,
     ),
     "benchmark": Verb(
@@ -451,6 +574,10 @@ and files of `covey speed`, to be put side by side.
   formats=[png,svg,pdf]        of the figures; [] draws none
   serve=true  port=8000        show the page on this machine, and write it anew while experiments run
 
+A run that failed (diverged, crashed) counts by its last evaluations, or by the worst value on its task where it has
+none; one that is still running does not count. Where groups oppose each other, mean_return is that of the task's first
+team, and metric=GROUP_return compares by another.
+
   covey report bench/first output=report/
 """,
     ),
@@ -482,7 +609,44 @@ What there is to choose from; words narrow it down. imports=[my_module] and conf
 """,
     ),
     "show": Verb(
-        _show, f"covey show [key=value …]\n\nPrints the resolved configuration and runs nothing.\n\n{KEYS_HELP}"
+        _show,
+        f"""\
+covey show [key=value …]
+
+Prints the resolved configuration and runs nothing. Comments say what each field means and takes. What is printed can be
+saved as a preset, my_conf/experiment/NAME.yaml.
+
+{KEYS_HELP}""",
+    ),
+    "help": Verb(
+        _help,
+        """\
+covey help FIELD [key=value …]
+covey help VERB
+
+Explains a field: its meaning, the values it takes, its default, and who else has it. The last part of its name is
+enough. Others than the default algorithm, task and model are chosen as for `covey train`.
+
+  covey help algorithm.lr
+  covey help best_by
+  covey help task.n_agents task=vmas/balance
+  covey help algorithm algorithm=qmix        all fields of a section
+  covey help mappo                           an algorithm, task, model or preset
+  covey help evaluate.episodes               an option of a verb
+""",
+    ),
+    "check": Verb(
+        _check,
+        """\
+covey check task=mine/thing [imports=[my_module]] [key=value …]
+
+Compares what a task of your own gives with what its spec says, and then plays a few hundred random steps: names of
+groups, shapes and types of observations, rewards, masks, state and metrics, a reset and a step of the same structure,
+endings, legal actions, finite numbers. Prints what it looked at, or one line that names the field that is wrong. Every
+start checks shapes and types too, before anything compiles. From Python: covey.check_env(env).
+
+  covey check task=mine/meet imports=[custom_task] task.num_agents=3
+""",
     ),
 }
 

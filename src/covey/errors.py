@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 
 class CoveyError(Exception):
@@ -21,6 +22,37 @@ class MissingExtra(UsageError):
         super().__init__(f"{what} needs the extra: pip install 'covey[{extra}]'")
 
 
+class UnfitInput(UsageError):
+    """A model cannot take in what a network is shown.
+
+    `needs` is what it takes (`observations [F]`) and `instead` a field that would let it take this (`over=rows`). Who
+    knows more says it by `replace`: that it is the critic's model, or why the shape is what it is.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        needs: str,
+        shape: Sequence[int],
+        *,
+        instead: str = "",
+        section: str = "model",
+        note: str = "",
+    ):
+        self.details = {"model": model, "needs": needs, "shape": shape, "instead": instead}
+        who = "the critic's model" if section.startswith("critic_model") else "model"
+        try_this = f"{section}.{instead}, or " if instead else ""
+        choice = section.partition(".")[0]
+        super().__init__(
+            f"{who} '{model}' needs {needs}, not {list(shape)}{note}; try {try_this}{choice}=mlp, which takes any shape"
+        )
+        self.section, self.note = section, note
+
+    def replace(self, **details: Any) -> UnfitInput:
+        """The same error with other details."""
+        return UnfitInput(**{**self.details, "section": self.section, "note": self.note, **details})
+
+
 class Interrupted(CoveyError):
     """A signal stopped the run after it was saved (exit code 128 + signal)."""
 
@@ -32,16 +64,29 @@ class Interrupted(CoveyError):
 def unknown_name(kind: str, name: str, choices: Iterable[str], see: str | None = None) -> UsageError:
     """The error for a name that is not registered, with the nearest ones that are; `see` says where all are."""
     if see is None:
-        see = "`covey show` prints all" if kind.startswith(("field", "value")) else "`covey list` shows all"
+        see = "`covey show` prints all" if kind.startswith("field") else "`covey list` shows all"
     near = nearest(name, choices)
     if not near:
         return UsageError(f"unknown {kind} '{name}'; there is none yet")
     return UsageError(f"unknown {kind} '{name}'; nearest: {', '.join(near)} ({see})")
 
 
+def unknown_value(field: str, value: str, choices: Sequence[str]) -> UsageError:
+    """The error for a value that a field does not take, with all that it does."""
+    near = ", ".join(nearest(value, choices))
+    return UsageError(
+        f"unknown value for {field} '{value}'; nearest: {near}; it takes {', '.join(choices)} (`covey help {field}`)"
+    )
+
+
 def nearest(name: str, choices: Iterable[str]) -> list[str]:
-    """Up to three of `choices` that look like `name`: first those that end in it (`navigation`, `vmas/navigation`)."""
-    choices = sorted(choices)
-    same_ending = [choice for choice in choices if choice.endswith((f"/{name}", f".{name}"))]
-    similar = difflib.get_close_matches(name, choices, n=3, cutoff=0.4)
-    return list(dict.fromkeys(same_ending + similar))[:3] or choices[:3]
+    """Up to three of `choices` that look like `name`: first those that end in it (`navigation`, `vmas/navigation`).
+
+    The case of letters does not matter.
+    """
+    lowered = {choice.lower(): choice for choice in sorted(choices)}
+    name = name.lower()
+    same_ending = [choice for choice in lowered if choice.endswith((f"/{name}", f".{name}"))]
+    similar = difflib.get_close_matches(name, lowered, n=3, cutoff=0.4)
+    found = list(dict.fromkeys(same_ending + similar)) or list(lowered)
+    return [lowered[choice] for choice in found[:3]]

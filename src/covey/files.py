@@ -1,12 +1,51 @@
-"""Writing files so that a process killed at any instant leaves the old or the new content, never half of it."""
+"""Writing files so that a process killed at any instant leaves the old or the new content, never half of it.
+
+What covey reads back carries a checksum of itself, so that a damaged bit is noticed: JSON objects in a last member
+`crc32` (`stamp_json`), YAML in a comment on the last line (`stamp_yaml`). `checksum_holds` checks either.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import math
 import os
+import re
+import stat
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from covey.errors import CoveyError, UsageError
+
+CHECKSUM = "crc32"
+# A byte of the mark itself may be damaged too, and the rest of the stamp still shows what it was.
+_JSON_STAMP = re.compile(rb',?\s*"(.{5})": (\d+)\s*\}\s*\Z', re.DOTALL)
+_YAML_STAMP = re.compile(rb"(.) crc32 of the lines above: (\d+)\s*\Z", re.DOTALL)
+
+# A disk that is full or fails: nothing that the user typed is wrong.
+_DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+
+# Why a file of text, JSON or YAML cannot be read: it is not there, not UTF-8, not JSON, or nested too deeply.
+UNREADABLE = (OSError, ValueError, RecursionError)
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """The text of a regular file. Anything else is an OSError: reading a pipe would wait for its writer for ever."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+    return Path(path).read_text(encoding="utf-8")
+
+
+def why_unreadable(error: Exception) -> str:
+    """One of `UNREADABLE`, in words."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8 text"
+    return (error.strerror if isinstance(error, OSError) else None) or " ".join(str(error).split())
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -15,12 +54,83 @@ def write_atomically(path: Path, text: str) -> None:
     The temporary name is fixed, so that what a killed process left is overwritten; a file has one writer at a time.
     """
     temporary = path.with_name(f".{path.name}.tmp")
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    sync_folder(path.parent)
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        if is_disk_error(error):  # half a file would take room that is needed
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def writing(what: object, cannot: str = "cannot write") -> Iterator[None]:
+    """Turns what goes wrong in the body into one line: `cannot write runs/first/results.json: No space left on device`.
+
+    A UsageError where another path or other permissions would help; a full disk is nothing that the user typed.
+    """
+    try:
+        yield
+    except OSError as error:
+        kind = CoveyError if is_disk_error(error) else UsageError
+        raise kind(f"{cannot} {what}: {error.strerror or error}") from error
+
+
+def is_disk_error(error: BaseException) -> bool:
+    """Whether the disk is full or fails; Pillow, for one, does not say which."""
+    return isinstance(error, OSError) and (error.errno is None or error.errno in _DISK_ERRORS)
+
+
+def stamp_json(text: str) -> str:
+    """The text of a JSON object with a last member `crc32`: the checksum of all that comes before it."""
+    body = text.rstrip().removesuffix("}").rstrip()
+    pretty = "\n" in body
+    joint = "" if body == "{" else ",\n  " if pretty else ", "
+    return f'{body}{joint}"{CHECKSUM}": {zlib.crc32(body.encode())}' + ("\n}\n" if pretty else "}")
+
+
+def stamp_yaml(text: str) -> str:
+    """A YAML document with a last line that holds the checksum of those before it."""
+    return f"{text}# crc32 of the lines above: {zlib.crc32(text.encode())}\n"
+
+
+def checksum_holds(content: bytes) -> bool | None:
+    """Whether stamped content is as it was written; None where it has no stamp, as files of earlier versions."""
+    tail = content[-100:]
+    stamp, mark = _JSON_STAMP.search(tail), CHECKSUM.encode()
+    if stamp is None:
+        stamp, mark = _YAML_STAMP.search(tail), b"#"
+    if stamp is None or sum(a != b for a, b in zip(stamp[1], mark, strict=True)) > 1:
+        return None
+    end = len(content) - len(tail) + stamp.start()
+    return stamp[1] == mark and zlib.crc32(content[:end]) == int(stamp[2])
+
+
+def link_exclusively(source: Path, target: Path) -> bool:
+    """Puts the content of `source` at `target` in one step, unless something is there: False.
+
+    On a file system without hard links the content arrives a moment after the name.
+    """
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        # A server that did the work and lost its answer is asked twice, and says that the file exists.
+        return os.stat(source).st_nlink == 2
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS):
+            raise
+        try:
+            mode = stat.S_IMODE(os.stat(source).st_mode)
+            descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        except FileExistsError:
+            return False
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(source.read_bytes())
+    return True
 
 
 def sync_folder(path: Path) -> None:

@@ -5,13 +5,14 @@ A task declares its own metrics beside these (`EnvSpec.metrics`). No JAX here: t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 # Where a record stands.
 KIND = "kind"
 FRAMES = "frames"
 ITERATION = "iteration"
 ELAPSED_SECONDS = "elapsed_seconds"
+RESULTS_CHECKSUM = "results_crc32"
 
 # The kinds of record.
 TRAIN = "train"
@@ -46,7 +47,9 @@ DESCRIPTIONS: Mapping[str, str] = {
     FRAMES: "environment steps taken in training so far, over all environments",
     ITERATION: "collections and updates done so far",
     ELAPSED_SECONDS: "seconds of training so far, interruptions left out",
-    MEAN_RETURN: "return of an episode: the sum of an agent's rewards, mean over a group's agents, mean over groups",
+    MEAN_RETURN: "return of an episode: the sum of an agent's rewards, mean over a group's agents, mean over groups; "
+    "where groups oppose each other, over those of the task's first team",
+    RESULTS_CHECKSUM: "of an evaluation: checksum of what results.json says of it",
     EPISODE_LENGTH: "steps in an episode",
     POLICY_LOSS: "the policy's part of the loss",
     VALUE_LOSS: "the critic's part of the loss",
@@ -80,3 +83,18 @@ WALL_CLOCK = frozenset(
 def group_return(group: str) -> str:
     """A group's return: the mean over its agents of the sum of their rewards."""
     return f"{group}_return"
+
+
+def scored_groups(teams: Sequence[Sequence[str]], opponents: Collection[str] = ()) -> tuple[str, ...]:
+    """The groups in `mean_return`: those of the first team, without fixed `opponents`, which are never scored.
+
+    Where opponents take the whole of a team's places, the next team is the first.
+    """
+    own = (tuple(group for group in team if group not in opponents) for team in teams)
+    return next((team for team in own if team), ())
+
+
+def shown_groups(teams: Sequence[Sequence[str]], opponents: Collection[str] = ()) -> tuple[str, ...]:
+    """The groups whose returns are shown one by one, in place of `mean_return`: all, where teams oppose each other and
+    one wins what the other loses, or where fixed `opponents` play. () where `mean_return` says it."""
+    return tuple(group for team in teams for group in team) if len(teams) > 1 or opponents else ()

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import importlib
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from covey.errors import UsageError, unknown_name
+from covey.checks import LARGEST_INT, out_of_range
+from covey.errors import UsageError, unknown_name, unknown_value
 
 
 def import_attribute(path: str) -> Any:
@@ -35,6 +37,12 @@ class Entry:
 
     def make_function(self) -> Callable[..., Any]:
         return import_attribute(self.make) if isinstance(self.make, str) else self.make
+
+    @property
+    def built_in(self) -> bool:
+        """Whether it is covey's own, and not a user's."""
+        make = self.make.func if isinstance(self.make, functools.partial) else self.make
+        return (make if isinstance(make, str) else make.__module__).startswith("covey.")
 
     def defaults(self) -> Any:
         """The dataclass instance with this name's defaults."""
@@ -115,7 +123,8 @@ def build_config(config: Any, values: Mapping[str, Any], where: str) -> Any:
 
     Enums take their names, tuples take lists, floats take whole numbers. Nested dataclasses take mappings.
     """
-    hints = typing.get_type_hints(type(config))
+    hints = typing.get_type_hints(type(config), include_extras=True)
+    values = with_own_names(config, values, where)
     fields = {field.name for field in dataclasses.fields(config)}
     changes = {}
     for name, value in values.items():
@@ -128,11 +137,61 @@ def build_config(config: Any, values: Mapping[str, Any], where: str) -> Any:
         raise UsageError(f"{where}: {error}") from error
 
 
-def coerce(hint: Any, value: Any, where: str, default: Any = None) -> Any:
-    """`value` as the type `hint`, or UsageError."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Switch:
+    """Another system's switch, which chooses between two values of a field."""
+
+    field: str
+    off: str
+    on: str
+
+
+OtherNames = Mapping[str, str | Switch | None]
+
+
+def with_own_names(config: Any, values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """`values` under the names of `config`'s fields.
+
+    A dataclass may take other names too, those of another system for example: its class variable `other_names` maps
+    each of them to a field, to a switch for one, or to None if it is accepted and has no effect.
+    """
+    return renamed(getattr(config, "other_names", {}), values, where)
+
+
+def renamed(others: OtherNames, values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """`values` with `others` replaced by what they stand for; UsageError where that is given too."""
+    result = {name: value for name, value in values.items() if name not in others}
+    for name, own in others.items():
+        if name not in values or own is None:
+            continue
+        field = own.field if isinstance(own, Switch) else own
+        value = _switched(own, values, name, where) if isinstance(own, Switch) else values[name]
+        if field in values and not isinstance(own, Switch):
+            raise UsageError(f"{where}.{name} is another name for {where}.{field}: give only one of them")
+        result[field] = value
+    return result
+
+
+def _switched(switch: Switch, values: Mapping[str, Any], name: str, where: str) -> Any:
+    """The value of a switch's field. Older configurations hold both: there, the switch decides between its own two
+    values, and another value stays where the switch is off."""
+    if not isinstance(values[name], bool):
+        raise UsageError(f"{where}.{name} takes true or false, not {values[name]!r}")
+    given = values.get(switch.field, switch.off)
+    if (given.name if isinstance(given, enum.Enum) else given) in (switch.off, switch.on):
+        return switch.on if values[name] else switch.off
+    if values[name]:
+        raise UsageError(f"{where}.{name} is another name for {where}.{switch.field}: give only one of them")
+    return given
+
+
+def coerce(hint: Any, value: Any, where: str, default: Any = None, largest: int = LARGEST_INT) -> Any:
+    """`value` as the type `hint`, or UsageError. Whole numbers go up to `largest`."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return value
+    if origin is typing.Annotated:
+        return coerce(args[0], value, where, default, largest=args[1].value)
     if origin in (typing.Union, types.UnionType):
         if value is None and type(None) in args:
             return None
@@ -157,7 +216,7 @@ def coerce(hint: Any, value: Any, where: str, default: Any = None) -> Any:
             return value
         names = [member.name for member in hint]
         if value not in names:
-            raise unknown_name(f"value for {where}", str(value), names)
+            raise unknown_value(where, str(value), names)
         return hint[value]
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         if isinstance(value, hint):
@@ -165,8 +224,11 @@ def coerce(hint: Any, value: Any, where: str, default: Any = None) -> Any:
         if not isinstance(value, dict):
             raise UsageError(f"{where} takes a mapping, not {value!r}")
         return build_config(default if default is not None else hint(), value, where)
+    if hint in (int, float) and (wanted := out_of_range(hint, value, largest)):
+        raise UsageError(f"{where} takes {wanted}, not {value}")
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if (isinstance(value, bool) and hint is not bool) or not isinstance(value, hint):
-        raise UsageError(f"{where} takes {hint.__name__}, not {value!r}")
+        allowed = "; true or false" if hint is bool else ""
+        raise UsageError(f"{where} takes {hint.__name__}, not {value!r}{allowed}")
     return value

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from covey.errors import CoveyError
-from covey.files import to_json, write_atomically
+from covey.files import UNREADABLE, read_text, to_json, why_unreadable, write_atomically
 
 Results = dict[str, dict[str, dict[str, dict[str, dict[str, dict[str, Any]]]]]]
 Run = dict[str, dict[str, Any]]
@@ -80,9 +80,11 @@ def only_run(results: Results) -> Run:
 
 def read_results(path: Path) -> Results:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CoveyError(f"cannot read results {path}: {error}") from error
+        results = json.loads(read_text(path))
+        only_run(results)
+        return results
+    except (AttributeError, *UNREADABLE) as error:
+        raise CoveyError(f"cannot read results {path}: {why_unreadable(error)}") from error
 
 
 def write_results(path: Path, results: Results) -> None:

@@ -21,7 +21,28 @@ PyTree = Any
 _T = TypeVar("_T")
 
 
-@typing.dataclass_transform(frozen_default=True, kw_only_default=True)
+LEARNED = "learned"  # the key of a field's metadata
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Learned:
+    """What `learned` says of a field."""
+
+    copies: str | None
+    parameters: bool
+
+
+def learned(*, copies: str | None = None, parameters: bool = True) -> Any:
+    """A field of a learner's state that holds what was learned, so that `init_from` takes it from another run.
+
+    Fields without it (optimiser, counters, schedules) start fresh. `copies` marks a target network: it names the field
+    that the target equals at the start of a run (`params`, or a part of it, `params.critic`). `parameters=False` marks
+    statistics, such as moments of observations: they come along, but alone they are not worth a transfer.
+    """
+    return dataclasses.field(metadata={LEARNED: Learned(copies=copies, parameters=parameters)})
+
+
+@typing.dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(dataclasses.field, learned))
 def pytree(cls: type[_T]) -> type[_T]:
     """A frozen, keyword-only dataclass whose fields are pytree children."""
     return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True, kw_only=True)(cls))
@@ -67,6 +88,7 @@ class GroupSpec:
     observation_shape: tuple[int, ...]
     action: ActionSpec
     observation_dtype: Any = np.float32
+    shared_reward: bool = False  # all agents of the group learn from the same reward at every step
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,7 +108,11 @@ class EnvSpec:
     """All that the rest of covey needs to know of a task before the first step.
 
     `time_limit` bounds the length of an episode; evaluation relies on it. `state_shape` is None where the task has no
-    global state. `returns` says in words what an agent's return is.
+    global state. `returns` says in words what an agent's return is. `keeps_lifetimes` promises that `alive` and
+    `terminated` follow the rule on `GroupStep` by themselves; otherwise covey remembers who is alive and sees to it.
+
+    `teams` says which groups cooperate: groups of one team do, teams oppose each other. Empty: all groups are one team.
+    The first team is the one that the task is about: `mean_return` is the mean over its groups.
     """
 
     groups: Mapping[str, GroupSpec]
@@ -94,6 +120,18 @@ class EnvSpec:
     state_shape: tuple[int, ...] | None = None
     metrics: Mapping[str, MetricSpec] = dataclasses.field(default_factory=dict)
     returns: str = ""
+    keeps_lifetimes: bool = False
+    teams: tuple[tuple[str, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        named = [group for team in self.teams for group in team]
+        if self.teams and sorted(named) != sorted(self.groups):
+            raise ValueError(f"teams={self.teams} must name each of the groups {', '.join(self.groups)} once")
+
+    @property
+    def cooperating(self) -> tuple[tuple[str, ...], ...]:
+        """The teams, also where all groups are one."""
+        return self.teams or (tuple(self.groups),)
 
 
 # ----------------------------------------------------------------------------------------------------- time steps
@@ -111,6 +149,10 @@ class GroupStep:
     alive             [A]       the agent's return still runs: losses count only agents alive when they acted
     terminated        [A]       the agent's return ended with the action just taken: no bootstrap
     shaping           [A]       a reward for learning only, on top of `reward`; it never counts in a return. Or None
+
+    An agent lives until it terminates or its episode ends. So the agents that were alive when they acted are those
+    that are `alive` or `terminated` after it (`envs.wrappers.Lifetimes` sees to that). Their rewards count, that of the
+    action with which an agent terminates included. What the environment gives an agent afterwards counts nowhere.
     """
 
     observation: Array
@@ -128,9 +170,14 @@ class TimeStep:
     """What an environment answers to a reset or a step.
 
     last       []   the action just taken ended the episode (false at reset)
-    truncated  []   ... and it was cut by a time limit: agents not `terminated` bootstrap from `next_observation`
+    truncated  []   ... and it cut off agents that had not terminated, as a time limit does
     state      [S]  global state to act on, or None; `next_state` is its true successor, as for observations
     metrics         the task's own measures at this step, by the names of its spec
+
+    How an episode ended is decided for each agent by its own `terminated`: no value follows a termination. An agent
+    that was alive and did not terminate with the last step was cut off: its return bootstraps from `next_observation`,
+    never from the next episode. That holds too where an environment says `last` and neither of the two others, since
+    `envs.batch` sets `truncated` wherever the last step cuts somebody off.
     """
 
     groups: dict[str, GroupStep]

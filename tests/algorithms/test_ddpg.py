@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from covey.algorithms.ddpg import IDDPG, ITD3, MATD3
+from covey.algorithms.ddpg import IDDPG, ITD3, MATD3, saturation
 from covey.envs.base import next_step
 from covey.envs.probes import GROUP, ContinuousTarget, ProbeConfig
 from covey.envs.wrappers import AgentIds, TimeLimit
@@ -57,13 +58,37 @@ def test_actions_stay_within_bounds(trained):
     assert np.mean(np.abs(actions) == 2.0) > 0.3
 
 
+def test_saturation_by_hand():
+    outputs = jnp.array([[0.0, 2.9], [5.0, -4.0]])
+    np.testing.assert_allclose(saturation(outputs), [0.0, 2.0**2 + 1.0**2])
+
+
+@pytest.mark.parametrize(("coef", "escapes"), [(0.1, True), (0.0, False)])
+def test_a_saturated_actor_comes_back(fresh, coef, escapes):
+    """Every output is 10, where tanh is 1 to the last bit: its gradient is zero, and only the penalty leads back."""
+    team = fresh("probe/target", f"algorithm.saturation_coef={coef}", algorithm="iddpg", iterations=100)
+    assert team.returns()["agents"] > 0.95
+    state = team.loop.init(jax.random.key(0))
+    saturated = dataclasses.replace(state.learner["agents"], params=with_bias(state.learner["agents"].params, 10.0))
+    state, _ = team.loop.run_chunk(dataclasses.replace(state, learner={"agents": saturated}), jnp.int32(100))
+    returns = dataclasses.replace(team, state=state).returns()["agents"]
+    assert returns > 0.9 if escapes else returns < -2.0  # at the bound: 1 − E[(2 − o)²] = −3.3
+
+
+def with_bias(params, bias):
+    head = params["actor"]["head"] | {"bias": jnp.full_like(params["actor"]["head"]["bias"], bias)}
+    return params | {"actor": params["actor"] | {"head": head}}
+
+
 def test_td3_is_three_fields():
     changed = {f.name for f in dataclasses.fields(IDDPG) if getattr(IDDPG, f.name) != getattr(ITD3, f.name)}
     assert changed == {"num_critics", "policy_delay", "target_noise"}
     assert MATD3.critic_sees is not ITD3.critic_sees
 
 
-@pytest.mark.parametrize("fields", [{"lr": 0}, {"noise_start": -1}, {"num_critics": 0}, {"tau": 2.0}])
+@pytest.mark.parametrize(
+    "fields", [{"lr": 0}, {"noise_start": -1}, {"saturation_coef": -1}, {"num_critics": 0}, {"tau": 2.0}]
+)
 def test_impossible_fields_are_refused(fields):
     with pytest.raises(ValueError):
         dataclasses.replace(IDDPG, **fields)

@@ -105,6 +105,37 @@ def test_a_global_state_is_not_cut_into_agents():
         build(compose([*common, "algorithm.critic_sees=state"]), jax.devices()[:1])
 
 
+UNFIT = {
+    ("algorithm=ippo", "model=deepsets"): (
+        "model 'deepsets' needs observations [F] over agents, not [4, 4]",
+        "2 of the last axis are agent ids; algorithm.agent_ids=false omits them",
+        "try model.over=rows, or model=mlp",
+    ),
+    ("algorithm=ippo", "model=deepsets", "algorithm.agent_ids=false"): (
+        "needs observations [F] over agents, not [4, 2]; try model.over=rows, or model=mlp",
+    ),
+    ("algorithm=mappo", "model=deepsets", "model.over=rows"): (
+        "the critic's model 'deepsets' needs observations [N, F] over rows, not [32], which is what a central critic",
+        "critic_model.rows=[first, number, size], or critic_model=mlp",
+    ),
+    ("algorithm=masac", "model=attention", "model.over=rows"): ("the critic's model 'attention'", "critic_model=mlp"),
+    ("algorithm=ippo", "model=gnn"): ("model 'gnn' needs observations [F], not [4, 4]", "try model=mlp"),
+    ("algorithm=ippo", "critic_model=cnn"): ("the critic's model 'cnn'", "try critic_model=mlp"),
+    ("algorithm=ippo", "model=sequence", "model.stages={see:{model:deepsets}}"): (
+        "model 'deepsets'",
+        "try model.stages.see.over=rows, or model=mlp",
+    ),
+}
+
+
+@pytest.mark.parametrize("words", UNFIT, ids=" ".join)
+def test_a_model_that_cannot_take_its_input_says_whose_it_is_and_what_helps(words):
+    with pytest.raises(UsageError) as caught:
+        build(compose([*words, "task=probe/rows", "experiment.devices=1"]), jax.devices()[:1])
+    for part in UNFIT[words]:
+        assert part in str(caught.value)
+
+
 def test_a_rollout_must_fit_into_the_buffer():
     config = compose(
         ["algorithm=iql", "task=probe/copy", "buffer.size=256", "experiment.num_envs=64", "experiment.devices=1"]

@@ -11,7 +11,7 @@ import pytest
 
 from covey.algorithms.base import Hooks
 from covey.algorithms.critics import CriticSees
-from covey.algorithms.ppo import IPPO, MAPPO, AdvantageNormalisation, _next_values
+from covey.algorithms.ppo import IPPO, MAPPO, AdvantageNormalisation, _next_values, fit_values
 from covey.envs.base import first_step, next_step
 from covey.envs.probes import GROUP, CopyAction, ProbeConfig
 from covey.envs.wrappers import AgentIds, TimeLimit
@@ -408,6 +408,51 @@ def test_clipped_value_loss_learns_values(fresh):
     team = fresh("probe/observed", "algorithm.value_clip=0.2", DISCOUNT, iterations=80)
     seen, values = team.values()
     np.testing.assert_allclose(values, seen, atol=0.15)
+
+
+class Jackpot(CopyAction):
+    """One step. One agent in 250 sees a 1, and earns 1,000; the others see a 0 and earn nothing."""
+
+    def reset(self, key):
+        seen = jax.random.bernoulli(key, 0.004, (self.agents,)).astype(jnp.float32)
+        return seen, first_step({GROUP: seen[:, None]})
+
+    def step(self, state, action, key):
+        return state, next_step({GROUP: state[:, None]}, {GROUP: 1000.0 * state}, terminated=jnp.ones((), bool))
+
+
+def test_a_rare_reward_is_worth_what_it_is(fresh):
+    """Sixteen deviations above the mean: clipped at ten, as observations are, it was learned as 630."""
+    env = TimeLimit(Jackpot(ProbeConfig(num_agents=2)), 10)
+    fields = (NO_IDS, "algorithm.advantage_normalisation=none", "algorithm.max_grad_norm=10")
+    team = fresh("probe/copy", *fields, env=env, iterations=150)
+    seen, values = team.values(num_envs=512)
+    assert (seen == 1).sum() > 10
+    np.testing.assert_allclose(values[seen == 1], 1000.0, rtol=0.03)
+
+
+def test_clipped_values_by_hand():
+    """Acting gave an output of 0.3, and the target is 0. At 0.3 nothing is clipped: the loss is 0.3². An output of
+    −0.05 moved by more than the 0.2 that are allowed: it counts as 0.1, and has no gradient."""
+    weight, target = jnp.ones(1), jnp.zeros(1)
+
+    def loss(output: float, clip: float | None = 0.2) -> jax.Array:
+        return fit_values(jnp.array([output]), jnp.array([0.3]), target, weight, clip=clip)
+
+    for output, clip, expected, slope in ((0.3, 0.2, 0.09, 0.6), (-0.05, 0.2, 0.01, 0.0), (0.8, None, 0.64, 1.6)):
+        assert float(loss(output, clip)) == pytest.approx(expected)
+        assert float(jax.grad(loss)(output, clip)) == pytest.approx(slope)
+
+
+def test_clipped_values_learn_from_the_first_iteration(fresh):
+    """Normalised values: the first targets move the moments far from where they were when acting."""
+    fields = ("algorithm.value_clip=0.2", "algorithm.gamma=0.99", "algorithm.epochs=1", "algorithm.num_minibatches=1")
+    team = fresh("probe/truncation", *fields, iterations=1)
+    plain = fresh("probe/truncation", *fields[1:], iterations=1)
+    # In the first minibatch nothing has moved yet, so that nothing is clipped.
+    for name in ("value_loss", "critic_grad_norm"):
+        assert team.metrics[f"agents/{name}"][0] == pytest.approx(plain.metrics[f"agents/{name}"][0], rel=1e-5)
+    assert team.metrics["agents/critic_grad_norm"][0] > 0.01
 
 
 def test_schedules_reach_the_optimiser(fresh):

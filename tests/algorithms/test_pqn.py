@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 
+import jax
 import pytest
 
+from covey.algorithms.base import make_algorithm
 from covey.algorithms.pqn import PQN
+from covey.envs.base import make_env
+from covey.experiment.compose import compose
+from covey.networks.layers import Norm
 
 slow = pytest.mark.slow
 GAMMA = 0.8
@@ -39,3 +44,21 @@ def test_illegal_actions_are_not_believed(trained):
 def test_impossible_fields_are_refused(fields):
     with pytest.raises(ValueError):
         dataclasses.replace(PQN, **fields)
+
+
+def test_layer_norm_is_on_unless_the_user_says_otherwise(tmp_path):
+    def norm(*words: str) -> Norm:
+        return compose(["task=probe/copy", *words]).model.config.norm
+
+    assert norm("algorithm=pqn") is Norm.layer and norm("algorithm=pqn", "model=cnn") is Norm.layer
+    assert norm("algorithm=pqn", "model.norm=none") is Norm.none
+    assert norm("algorithm=iql") is Norm.none
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "bare.yaml").write_text("base: mlp\nnorm: none\n")
+    assert norm("algorithm=pqn", "model=bare", f"config_dir={tmp_path}") is Norm.none
+    compose(["task=probe/copy", "algorithm=pqn", "model=sequence"])  # whose stages have norms of their own
+
+
+def test_layer_norm_from_python():
+    params = jax.eval_shape(make_algorithm("pqn", make_env("probe/copy").spec).init, jax.random.key(0))["agents"].params
+    assert "norms" in params["model"]["mlp"]

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from covey.algorithms.sac import ISAC, target_entropy
+from covey.algorithms.critics import ActorGradient, own_values, resolve_gradient
+from covey.algorithms.ddpg import MADDPG
+from covey.algorithms.sac import ISAC, MASAC, target_entropy
+from covey.envs.base import make_env
 from covey.types import Continuous, Discrete
 
 slow = pytest.mark.slow
@@ -67,6 +71,75 @@ def test_the_temperature_reaches_the_target_entropy(trained):
 def test_the_actor_may_move_less_often(trained):
     team = trained("probe/target", "algorithm.policy_delay=2", "algorithm.alpha=0.1", algorithm="isac", iterations=150)
     assert team.returns()["agents"] > 0.95
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "fields"),
+    [
+        ("masac", ("algorithm.alpha=1e-3", "algorithm.learn_alpha=false")),
+        pytest.param("maddpg", (), marks=slow),
+        pytest.param("mappo", (), marks=slow),
+    ],
+)
+def test_each_agent_follows_its_own_reward(trained, algorithm, fields):
+    """By the group's sum, agent 0 would go to −1."""
+    team = trained("probe/selfish", *fields, algorithm=algorithm, iterations=80)
+    assert greedy_actions(team) == pytest.approx([1.0, 1.0], abs=0.1)
+
+
+@slow
+def test_the_groups_sum_is_a_field(trained):
+    fields = ("algorithm.alpha=1e-3", "algorithm.learn_alpha=false", "algorithm.actor_gradient=all")
+    team = trained("probe/selfish", *fields, algorithm="masac", iterations=80)
+    assert greedy_actions(team) == pytest.approx([-1.0, 1.0], abs=0.1)
+
+
+def greedy_actions(team) -> np.ndarray:
+    """Each agent's action at the start of an episode, without exploration."""
+    timestep = jax.tree.map(lambda x: x[None], team.env.reset(jax.random.key(0))[1])
+    carry = team.algorithm.initial_carry(1)
+    actions, _, _ = team.algorithm.act(team.learner, timestep, carry, jax.random.key(0), False)
+    return np.asarray(actions["agents"][0, :, 0])
+
+
+def test_whose_value_an_actor_follows():
+    """Everyone's new actions only where rewards are shared, or where there is nobody else."""
+    auto = ActorGradient.auto
+    individual, shared, alone = (
+        make_env("probe/selfish", **f) for f in ({}, {"reward": "team_sum"}, {"num_agents": 1})
+    )
+    assert resolve_gradient(auto, individual.spec, "agents") is ActorGradient.own
+    assert resolve_gradient(auto, shared.spec, "agents") is ActorGradient.all
+    assert resolve_gradient(auto, alone.spec, "agents") is ActorGradient.all
+    assert resolve_gradient(ActorGradient.all, individual.spec, "agents") is ActorGradient.all
+    assert MASAC.actor_gradient is auto and MADDPG.actor_gradient is ActorGradient.own
+
+
+def test_tasks_say_whether_rewards_are_shared():
+    for name, fields, group, shared in (
+        ("vmas/balance", {}, "agents", True),
+        ("vmas/transport", {"shaping": 1.0}, "agents", False),  # shaping is each agent's own
+        ("vmas/navigation", {}, "agents", False),
+        ("vmas/navigation", {"shared_rew": True}, "agents", False),  # collisions are each agent's own
+        ("vmas/navigation", {"shared_rew": True, "agent_collision_penalty": 0.0}, "agents", True),
+        ("vmas/navigation", {"reward": "team_mean"}, "agents", True),
+        ("vmas/simple_tag", {}, "adversary", True),
+        ("vmas/simple_tag", {"adversaries_share_rew": False}, "adversary", False),
+    ):
+        assert make_env(name, **fields).spec.groups[group].shared_reward is shared, (name, fields)
+
+
+def test_own_values_by_hand():
+    """Values a₀ and a₁ − 3 a₀: agent 1's own value has agent 0's old action in it, and so has the slope."""
+    new, old = jnp.array([[0.5], [0.25]]), jnp.array([[1.0], [-1.0]])
+
+    def evaluate(actions):
+        return jnp.array([1.0, 0.0]) * actions[0] + jnp.array([0.0, 1.0]) * (actions[1] - 3 * actions[0])
+
+    np.testing.assert_allclose(own_values(evaluate, new, old), [0.5, 0.25 - 3.0])
+    slope = jax.grad(lambda new: own_values(evaluate, new, old).sum())(new)
+    np.testing.assert_allclose(slope, [[1.0], [1.0]])
+    np.testing.assert_allclose(jax.grad(lambda new: evaluate(new).sum())(new), [[-2.0], [1.0]])
 
 
 def test_target_entropies_by_hand():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from covey.envs.base import first_step, make_env, next_step
-from covey.envs.batch import BatchedEnv
+from covey.envs.batch import BatchedEnv, settle_endings
 from covey.types import Discrete, EnvSpec, GroupSpec, MetricSpec
 
 ENVS, AGENTS, STEPS = 6, 2, 40
@@ -191,3 +191,50 @@ def test_staggered_episodes_end_at_different_times():
     np.testing.assert_array_equal(ends.sum(0)[1:], 2)
     first, second = (np.argsort(~ends, axis=0, kind="stable")[i] for i in (0, 1))
     np.testing.assert_array_equal(second[1:] - first[1:], 2 * ENVS)  # only the first were cut short
+
+
+def endings(last, truncated, terminated, alive):
+    """One environment's flags after `settle_endings`: `[A]` and two numbers."""
+    timestep = next_step(
+        {GROUP: jnp.zeros((AGENTS, 1))},
+        {GROUP: jnp.zeros(AGENTS)},
+        terminated={GROUP: jnp.array(terminated)},
+        alive={GROUP: jnp.array(alive)},
+        last=jnp.array(last),
+    )
+    timestep = dataclasses.replace(timestep, truncated=jnp.array(truncated))
+    return bool(settle_endings(jax.tree.map(lambda x: x[None], timestep)).truncated[0])
+
+
+def test_an_ending_that_nobody_explains_is_a_truncation_for_those_it_cuts_off():
+    nobody, both = [False, False], [True, True]
+    assert endings(last=True, truncated=False, terminated=nobody, alive=both)
+    assert endings(last=True, truncated=False, terminated=[True, False], alive=[False, True])
+    assert endings(last=True, truncated=True, terminated=nobody, alive=both)
+    assert not endings(last=True, truncated=False, terminated=both, alive=both)
+    assert not endings(last=True, truncated=False, terminated=[False, True], alive=nobody)  # the first died earlier
+    assert not endings(last=False, truncated=False, terminated=nobody, alive=both)
+    assert not endings(last=False, truncated=True, terminated=nobody, alive=both)  # only an ending cuts off
+
+
+def test_seeds_at_once_draw_what_each_draws_alone():
+    """The pools of seeds that run at once are refilled at once; each keeps what it would have had."""
+    batched = BatchedEnv(env=Numbered(5, staggered=True), num_envs=ENVS)
+
+    def play(key):
+        state, first = batched.reset(key)
+
+        def step(state, key):
+            state, timestep, _ = batched.step(state, {GROUP: jnp.zeros((ENVS, AGENTS), jnp.int32)}, key)
+            return state, (timestep.groups[GROUP].observation, state.used)
+
+        return first, jax.lax.scan(step, state, jax.random.split(key, STEPS))[1]
+
+    keys = jax.random.split(jax.random.key(7), 3)
+    alone = jax.device_get([jax.jit(play)(key) for key in keys])
+    for seeds in ([0, 1], [0, 2], [2, 1, 0]):
+        together = jax.device_get(jax.jit(jax.vmap(play))(keys[jnp.array(seeds)]))
+        for index, seed in enumerate(seeds):
+            jax.tree.map(lambda a, b, i=index: np.testing.assert_array_equal(a[i], b), together, alone[seed])
+    used = [used for _, (_, used) in alone]
+    assert not np.array_equal(used[0], used[1])  # else nothing was shared that could go wrong

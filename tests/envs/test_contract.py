@@ -16,6 +16,7 @@ import pytest
 from covey import registry
 from covey.envs.base import Env, make_env
 from covey.envs.batch import BatchedEnv
+from covey.envs.check import check_shapes
 from covey.errors import MissingExtra
 from covey.types import (
     ActionSpec,
@@ -62,6 +63,11 @@ def test_spec_matches_data(name: str) -> None:
     assert shapes(state) == shapes(next_state), "an environment's state must keep its structure, for lax.scan"
     assert env.spec.time_limit == registry.tasks[name].defaults().time_limit
     assert env.spec.returns, "a task says what an agent's return is"
+
+
+@pytest.mark.parametrize("name", [*RUN, *(pytest.param(name, marks=pytest.mark.slow) for name in REST)])
+def test_the_check_of_users_tasks_agrees(name: str) -> None:
+    check_shapes(make_or_skip(name), name)
 
 
 def check_against_spec(env: Env, timestep: TimeStep) -> None:
@@ -142,8 +148,10 @@ def check_run(env: Env, reaches_limit: bool) -> None:
     check_same(trajectory, run(jax.random.key(1)), "the same key must give the same trajectory")
     states, steps = trajectory
     check_actionable(steps)
+    check_rewards(env, steps)
     check_auto_reset(steps)
     check_endings(steps, reaches_limit)
+    check_deaths(steps)
     check_initial_states(states)
 
 
@@ -211,6 +219,14 @@ def plain(leaf: Array) -> np.ndarray:
     return np.asarray(jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf)
 
 
+def check_rewards(env: Env, steps: dict[str, PyTree]) -> None:
+    """Where the spec says that a group shares its reward, all of its agents get the same."""
+    for name, group in steps["bare"].groups.items():
+        if env.spec.groups[name].shared_reward:
+            shared = np.broadcast_to(group.reward[..., :1], group.reward.shape)
+            np.testing.assert_array_equal(group.reward, shared, err_msg=f"{name} share their reward")
+
+
 def check_actionable(steps: dict[str, PyTree]) -> None:
     """Nothing is NaN, and every agent always has a legal action."""
     for leaf in jax.tree.leaves((steps["bare"], steps["batched"])):
@@ -247,7 +263,16 @@ def check_endings(steps: dict[str, PyTree], reaches_limit: bool) -> None:
     alive = np.concatenate([group.alive for group in steps["acted_on"].groups.values()], axis=-1)
     terminated = np.concatenate([group.terminated for group in step.groups.values()], axis=-1)
     assert not (alive & ~terminated)[last & ~truncated].any(), "an ending that is no truncation terminates"
+    assert not (terminated & ~alive).any(), "only who was alive can terminate"
     assert (alive & ~terminated)[truncated].any(axis=-1).all(), "a truncation leaves somebody to bootstrap"
+
+
+def check_deaths(steps: dict[str, PyTree]) -> None:
+    """While an episode runs, an agent stays alive until it terminates, and is dead from then on."""
+    going = ~np.asarray(steps["bare"].last)
+    for name, group in steps["bare"].groups.items():
+        lives_on = steps["acted_on"].groups[name].alive & ~group.terminated
+        np.testing.assert_array_equal(np.asarray(group.alive)[going], np.asarray(lives_on)[going])
 
 
 def check_initial_states(states: dict[str, PyTree]) -> None:

@@ -26,6 +26,8 @@ def best(name, observation, first):
             return {GROUP: seen.astype(jnp.int32)}
         case "target":
             return {GROUP: seen}
+        case "selfish":
+            return {GROUP: jnp.ones((2, 1))}
         case "rows":
             return {GROUP: jnp.sum(seen[..., 0] * seen[..., 1], -1).astype(jnp.int32)}
         case "compare":
@@ -131,6 +133,14 @@ def test_alone_nobody_can_compare():
     assert 0.5 < right.mean() < 0.55
 
 
+def test_selfish_agents_cost_the_group():
+    total, length = returns("selfish")
+    np.testing.assert_array_equal(total[GROUP], np.tile([1.0, -2.0], (NUM, 1)))
+    assert np.all(length == 1)
+    sacrifice = returns("selfish", lambda actions, name: {GROUP: actions[GROUP] * jnp.array([[-1.0], [1.0]])})[0]
+    np.testing.assert_array_equal(sacrifice[GROUP], np.tile([-1.0, 4.0], (NUM, 1)))
+
+
 def test_every_probe_is_played_here():
     names = {entry.name.removeprefix("probe/") for entry in registry.tasks if entry.name.startswith("probe/")}
-    assert names == {*GAMES, "observed", "death", "groups"}
+    assert names == {*GAMES, "observed", "death", "groups", "selfish"}

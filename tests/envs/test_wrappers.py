@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from covey.envs.base import Reward, make_env
+from covey.envs.batch import BatchedEnv
 from covey.envs.probes import GROUP, CopyAction, Death, ProbeConfig, Rows, TruncationOnly
-from covey.envs.wrappers import AgentIds, ShareReward, TimeLimit, append_agent_ids, unbatch
+from covey.envs.wrappers import AgentIds, Lifetimes, ShareReward, TimeLimit, append_agent_ids, map_groups, unbatch
 
 KEY = jax.random.key(0)
 NOTHING = {GROUP: jnp.zeros(2, jnp.int32)}
@@ -44,11 +47,78 @@ def test_an_episode_that_ends_with_the_limit_is_not_truncated():
 
 
 @pytest.mark.parametrize(
-    ("reward", "wanted"), [(Reward.team_sum, [101.0, 101.0]), (Reward.team_mean, [50.5, 50.5])], ids=["sum", "mean"]
+    ("reward", "wanted"), [(Reward.team_sum, [2.0, 1.0]), (Reward.team_mean, [1.0, 0.5])], ids=["sum", "mean"]
 )
 def test_shared_rewards(reward, wanted):
-    step = play(ShareReward(Death(ProbeConfig()), reward), 3)[-1]  # agent 0 is offered 100 by now, agent 1 earns 1
-    np.testing.assert_array_equal(step.groups[GROUP].reward, wanted)
+    """Agent 0 dies with its second step, for which it is paid. Of the 100 that it is offered later, nobody sees any."""
+    _, _, dying, dead = play(ShareReward(Death(ProbeConfig()), reward), 3)
+    for step, value in zip((dying, dead), wanted, strict=True):
+        np.testing.assert_array_equal(step.groups[GROUP].reward, [value, value])
+
+
+class Shaped(Death):
+    """Shaping is ten times the reward."""
+
+    def step(self, state, action, key):
+        state, timestep = super().step(state, action, key)
+        return state, map_groups(timestep, lambda group: dataclasses.replace(group, shaping=10.0 * group.reward))
+
+
+@pytest.mark.parametrize(
+    ("reward", "wanted"), [(Reward.team_sum, [20.0, 10.0]), (Reward.team_mean, [10.0, 5.0])], ids=["sum", "mean"]
+)
+def test_shaping_is_shared_as_the_reward_is(reward, wanted):
+    _, _, dying, dead = play(ShareReward(Shaped(ProbeConfig()), reward), 3)
+    for step, value in zip((dying, dead), wanted, strict=True):
+        np.testing.assert_array_equal(step.groups[GROUP].shaping, [value, value])
+
+
+class Repeating(Death):
+    """Says `terminated` of the dead again and again."""
+
+    def step(self, state, action, key):
+        state, timestep = super().step(state, action, key)
+        return state, map_groups(timestep, lambda group: dataclasses.replace(group, terminated=~group.alive))
+
+
+class Unsaid(Death):
+    """Says only that the dead are not alive, and nothing at the end."""
+
+    def step(self, state, action, key):
+        state, timestep = super().step(state, action, key)
+        return state, map_groups(timestep, lambda group: dataclasses.replace(group, terminated=jnp.zeros(2, bool)))
+
+
+@pytest.mark.parametrize("env", [Death, Repeating, Unsaid])
+def test_an_agent_terminates_once_and_is_dead_from_then_on(env):
+    steps = play(Lifetimes(env(ProbeConfig())), 4)
+    ends = env is not Unsaid  # an ending that nobody says is a termination cuts off those who are left
+    assert [step.groups[GROUP].terminated.tolist() for step in steps] == [
+        [False, False],
+        [False, False],
+        [True, False],
+        [False, False],
+        [False, ends],
+    ]
+    assert [step.groups[GROUP].alive.tolist() for step in steps] == [
+        [True, True],
+        [True, True],
+        [False, True],
+        [False, True],
+        [False, not ends],
+    ]
+
+
+@pytest.mark.parametrize("limit", [3, 4, 10])
+@pytest.mark.parametrize("env", [Death, Repeating, Unsaid])
+@pytest.mark.parametrize("terminates", [False, True])
+def test_what_the_dead_are_offered_counts_in_no_return(limit, env, terminates):
+    batched = BatchedEnv(env=TimeLimit(Lifetimes(env(ProbeConfig())), limit, terminates=terminates), num_envs=1)
+    state, _ = batched.reset(KEY)
+    length = min(limit, 4)
+    for _ in range(length):
+        state, timestep, episodes = jax.jit(batched.step)(state, {GROUP: jnp.zeros((1, 2), jnp.int32)}, KEY)
+    assert timestep.last.all() and episodes.returns[GROUP] == (2 + length) / 2  # agent 0 earns 2, agent 1 one a step
 
 
 def test_agent_ids():
@@ -75,7 +145,7 @@ def test_make_env_puts_the_wrappers_on():
     env = make_env("probe/death", time_limit=3, reward="team_sum")
     steps = play(env, 3)
     assert env.spec.time_limit == 3 and bool(steps[-1].truncated)
-    np.testing.assert_array_equal(steps[-1].groups[GROUP].reward, [101.0, 101.0])
+    np.testing.assert_array_equal(steps[-1].groups[GROUP].reward, [1.0, 1.0])
     state, _ = env.reset(KEY)
     pictures = env.render([state, state])
     assert [picture.shape for picture in pictures] == [(64, 64, 3)] * 2 and pictures[0].dtype == np.uint8

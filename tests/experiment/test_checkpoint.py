@@ -214,6 +214,83 @@ DAMAGES = [
 ]
 
 
+def flip(path, bit):
+    content = bytearray(path.read_bytes())
+    content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "name", ["index.json", "arrays/_METADATA", "arrays/_CHECKPOINT_METADATA", "arrays/0_packed/.zarray"]
+)
+def test_no_flipped_bit_passes_unnoticed(tmp_path, name):
+    warnings: list[str] = []
+    checkpoints = Checkpoints(tmp_path, warn=warnings.append)
+    for iteration in (1, 2):
+        checkpoints.save(iteration, {"a": {"one": np.full(9, iteration), "two": np.arange(4.0)}}, {"best": 0.5})
+    checkpoints.wait()
+    path = tmp_path / "00000002" / name
+    content = path.read_bytes()
+    rng = random.Random(name)
+    for bit in rng.sample(range(8 * len(content)), 25):
+        flip(path, bit)
+        restored = checkpoints.restore({"a": {"one": np.zeros(9, int), "two": np.zeros(4)}})
+        assert restored.iteration == (1 if warnings else 2), (bit, path.read_bytes())
+        np.testing.assert_array_equal(restored.tree["a"]["one"], np.full(9, restored.iteration))
+        assert restored.meta == {"best": 0.5} and len(warnings) <= 1
+        if name == "index.json":
+            assert warnings and "checksum" in warnings[0]
+        np.testing.assert_array_equal(checkpoints.restore_part("a")["one"], np.full(9, restored.iteration))
+        warnings.clear()
+        path.write_bytes(content)
+
+
+def without_checksum(path):
+    """As earlier versions wrote it."""
+    index = json.loads((path / "index.json").read_text())
+    del index["format"], index["crc32"]
+    (path / "index.json").write_text(json.dumps(index))
+
+
+def test_checkpoints_of_earlier_versions(tmp_path):
+    warnings: list[str] = []
+    checkpoints = Checkpoints(tmp_path, warn=warnings.append)
+    for iteration in (1, 2):
+        save(checkpoints, iteration)
+        without_checksum(tmp_path / f"0000000{iteration}")
+    assert checkpoints.restore(make_tree()).iteration == 2 and not warnings
+    index = tmp_path / "00000002" / "index.json"
+    index.write_text(index.read_text().replace('"layer_0"', '"layer_8"'))
+    restored = checkpoints.restore(make_tree())
+    assert restored.iteration == 1 and len(warnings) == 1 and "layer_0" in warnings[0]
+    assert checkpoints.restore_at(2, make_tree()) is None
+    index.write_text(index.read_text().replace('"best"', '"bess"'))
+    assert_same_bits(make_tree(1)["best"], checkpoints.restore_part("best"))
+
+
+def test_another_run_is_told_although_older_checkpoints_are_there(tmp_path):
+    checkpoints = Checkpoints(tmp_path, warn=pytest.fail)
+    for iteration in (1, 2):
+        save(checkpoints, iteration)
+    template = make_tree()
+    template["best"]["agents"]["layer_0"] = jnp.ones((3, 2))
+    with pytest.raises(CoveyError, match=r"does not fit this run: agents/layer_0 is float32\[2,3\]"):
+        checkpoints.restore(template)
+
+
+def test_a_failed_save_leaves_nothing_behind(tmp_path, monkeypatch):
+    def full(path, arrays):
+        path.mkdir()
+        raise ValueError(f"RESOURCE_EXHAUSTED: Error writing file {path}:\n [{os.strerror(28)}]\n at kvstore.cc:12")
+
+    monkeypatch.setattr(checkpoint, "_save_arrays", full)
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, {"a": np.ones(3)}, {})
+    with pytest.raises(CoveyError, match=r"No space left on device$"):
+        checkpoints.wait()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_one_iteration_of_several(tmp_path):
     warnings: list[str] = []
     checkpoints = Checkpoints(tmp_path, keep=3, warn=warnings.append)

@@ -261,6 +261,50 @@ def test_a_preset_chooses_unless_the_command_line_does(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("fakes")
+def test_a_presets_model_reaches_the_critic_as_the_command_lines_does(folder: Path) -> None:
+    write(folder, "experiment/mine", "model: {name: large, layers: [7]}")
+    write(folder, "experiment/longer", "base: mine\nmodel: {activation: tanh}")
+    mine = ["config_dir=my_conf", "experiment=mine"]
+    assert compose(mine).critic_model == Choice("large", FakeModel(layers=(7,)))
+    assert compose([*mine, "model.layers=[8]"]).critic_model == Choice("large", FakeModel(layers=(8,)))
+    longer = compose(["config_dir=my_conf", "experiment=longer"])
+    assert longer.critic_model == longer.model == Choice("large", FakeModel(layers=(7,), activation="tanh"))
+    # One that is named, here or there, has its own fields.
+    assert compose([*mine, "critic_model=large"]).critic_model == Choice("large", FakeModel())
+    assert compose([*mine, "critic_model=small"]).critic_model == Choice("small", FakeModel())
+    write(folder, "experiment/own", "base: mine\ncritic_model: {name: large, activation: tanh}")
+    own = compose(["config_dir=my_conf", "experiment=own"])
+    assert own.model == Choice("large", FakeModel(layers=(7,)))
+    assert own.critic_model == Choice("large", FakeModel(activation="tanh"))
+    # A field of the critic's own comes after the model's.
+    write(folder, "experiment/field", "base: mine\ncritic_model: {layers: [9]}\nmodel: {activation: tanh}")
+    field = compose(["config_dir=my_conf", "experiment=field"])
+    assert field.critic_model == Choice("large", FakeModel(layers=(9,), activation="tanh"))
+
+
+def test_a_presets_groups_of_models_reach_the_critic(tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    text = "model: {layers: [32], groups: {agent: {name: gru, hidden_size: 16}}}\n"
+    (tmp_path / "experiment" / "mixed.yaml").write_text(text)
+    mixed = [*TAG, f"config_dir={tmp_path}", "experiment=mixed"]
+    assert compose(mixed).critic_model == compose(mixed).model
+    named = compose([*mixed, "critic_model.groups.agent=mlp", "model.groups.agent.hidden_size=8"])
+    assert named.model.of("agent").config.hidden_size == 8
+    assert named.critic_model.of("agent").name == "mlp"
+
+
+@pytest.mark.usefixtures("fakes")
+def test_a_wrong_field_of_the_model_is_named_as_typed(folder: Path) -> None:
+    with pytest.raises(UsageError, match=r"unknown field 'model\.hidden'"):
+        compose(["model.hidden=64"])
+    with pytest.raises(UsageError, match=r"^model\.layers takes"):
+        compose(["model.layers=64"])
+    write(folder, "experiment/mine", "model: {hidden: 64}")
+    with pytest.raises(UsageError, match=r"unknown field 'model\.hidden'"):
+        compose(["config_dir=my_conf", "experiment=mine"])
+
+
+@pytest.mark.usefixtures("fakes")
 def test_choices_derive_from_files_and_registered_names(folder: Path) -> None:
     write(folder, "task/my/five", "# five of them\nbase: toy/blue\nn_agents: 5\noptions: {a: 1}")
     write(folder, "task/my/deep/six", "base: my/five\nn_agents: 6\noptions: {b: 2}")
@@ -274,7 +318,7 @@ def test_choices_derive_from_files_and_registered_names(folder: Path) -> None:
     )
     assert config.task.registered == "toy/blue"
     assert config.model == Choice("wide", FakeModel(layers=(512,), activation="tanh"), "large")
-    assert config.critic_model == Choice("wide", FakeModel(layers=(512,)), "large")
+    assert config.critic_model == config.model
     # The algorithm's own file is stronger than what an experiment says of algorithms at large.
     assert config.algorithm == Choice("fast", FakeAlgorithm(lr=1.0, epochs=9, minibatch_size=16), "alpha")
     assert list_presets("task", "my_conf") == {"my/deep/six": "", "my/five": "five of them"}

@@ -84,6 +84,24 @@ def test_what_cannot_be_written_is_refused_first(run):
         evaluate_run(run, episodes=0)
 
 
+@pytest.mark.parametrize("name", ["output", "render"])
+def test_where_nothing_can_be_written_nothing_is_played(run, tmp_path, monkeypatch, name):
+    def refuse(*_):
+        raise AssertionError("played")
+
+    monkeypatch.setattr("covey.experiment.evaluation.play", refuse)
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder.gif").mkdir()
+    with pytest.raises(UsageError, match=f"{name}=.*is a directory"):
+        evaluate_run(run, **{name: str(tmp_path / "folder.gif")})
+    with pytest.raises(UsageError, match=f"cannot write {name}=.*: (Not a directory|File exists)"):
+        evaluate_run(run, **{name: str(tmp_path / "file" / "team.gif")})
+    with pytest.raises(AssertionError, match="played"):
+        evaluate_run(run, **{name: str(tmp_path / "deep" / "team.gif")})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["deep", "file", "folder.gif"]
+    assert not list((tmp_path / "deep").iterdir())  # a check leaves no empty file
+
+
 def test_several_seeds_are_averaged_over_seeds(tmp_path):
     fields = {**FIELDS, "experiment.frames": 64}
     Experiment(task="probe/copy", algorithm="ippo", seeds=[0, 1], run_dir=str(tmp_path / "run"), fields=fields).run()

@@ -82,6 +82,20 @@ def test_offline_wandb_has_the_whole_configuration(run, monkeypatch):
     assert len(folders) == 2
 
 
+def test_wandb_without_a_login_says_that_it_is_offline(run, monkeypatch, tmp_path):
+    pytest.importorskip("wandb")
+    for name in ("WANDB_API_KEY", "WANDB_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NETRC", str(tmp_path / "no_netrc"))
+    said = []
+    team = LoggerTeam(["wandb"], warn=said.append)
+    team.start(run, CONFIG)
+    team.finish()
+    (folder,) = (run.path / "wandb").glob("offline-run-*")
+    assert said == [f"W&B has no login here and logs offline; upload it later: wandb login && wandb sync {folder}"]
+
+
 def test_wandb_runs_of_seeds_that_train_at_once(tmp_path, monkeypatch):
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from covey.errors import CoveyError
+from covey.errors import CoveyError, UsageError
 from covey.experiment.checkpoint import Checkpoints
 from covey.experiment.experiment import Experiment
 from covey.experiment.policy import load
@@ -63,6 +63,23 @@ def test_one_observation_and_many(copier):
 def test_by_group(copier):
     actions, _ = copier.act({"agents": np.array([[0.0], [1.0]])})
     np.testing.assert_array_equal(actions["agents"], [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("observation", "mask", "line"),
+    [
+        (np.zeros((2, 3)), None, r"observation of group 'agents' is \[2, 3\]; it must be \[2, 1\], or \[B, 2, 1\]"),
+        (np.zeros((5, 3, 1)), None, r"observation of group 'agents' is \[5, 3, 1\]; it must be \[2, 1\]"),
+        (np.zeros(2), None, r"is \[2\]; it must be \[2, 1\]"),
+        (np.float32(0), None, r"is \[\]; it must be \[2, 1\]"),
+        ({"walkers": np.zeros((2, 1))}, None, r"group 'walkers'; the team's groups are agents|lacks group 'agents'"),
+        (np.zeros((2, 1)), np.ones((2, 3), bool), r"mask of group 'agents' is \[2, 3\]; it must be \[2, 2\]"),
+        (np.zeros((2, 1)), np.ones((4, 2, 2), bool), "observation is of a single environment, and mask of 4"),
+    ],
+)
+def test_what_does_not_fit_is_said_in_one_line(copier, observation, mask, line):
+    with pytest.raises(UsageError, match=line):
+        copier.act(observation, mask)
 
 
 def test_masks(copier):

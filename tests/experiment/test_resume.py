@@ -20,7 +20,13 @@ import pytest
 
 from covey import metrics as names
 from covey import results as marl_eval
+from covey.errors import CoveyError, UsageError
 from covey.experiment.checkpoint import Checkpoints
+from covey.experiment.compose import compose
+from covey.experiment.evaluation import evaluate_run
+from covey.experiment.experiment import train
+from covey.experiment.finished import finished_frames
+from covey.experiment.lease import living_holder, take
 from covey.experiment.run_directory import RunDirectory
 
 ITERATIONS, FRAMES = 96, 64
@@ -154,7 +160,12 @@ def test_killed_at_many_moments(wanted, tmp_path, same_bits, seed):
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)]
+    ("number", "code"),
+    [
+        (signal.SIGTERM, 143),
+        pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow),
+    ],
 )
 def test_signals_save_say_so_and_exit(wanted, tmp_path, same_bits, number, code):
     path = tmp_path / "run"
@@ -242,6 +253,121 @@ def test_a_finished_run_is_extended(whole, wanted, tmp_path):
     # The schedule's horizon stays that of the first run: there the learning rate had reached zero.
     lr = [r["agents/lr"] for r in got["metrics"] if r["kind"] == names.TRAIN]
     np.testing.assert_allclose(lr[-6:], 0.0, atol=1e-12)
+
+
+def contents(path: Path) -> dict[Path, tuple[bytes, int]]:
+    """Every file with its time of modification."""
+    return {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in path.rglob("*") if file.is_file()}
+
+
+def test_a_finished_run_says_so_without_jax(whole, tmp_path):
+    cut_back(whole, tmp_path / "run")
+    before = contents(tmp_path / "run")
+    code = (
+        "import sys; from covey import cli; code = cli.main(sys.argv[1:]); print('jax' in sys.modules); sys.exit(code)"
+    )
+    for words, without_jax in (([], True), (["experiment.loggers=[]"], False)):
+        done = subprocess.run(
+            [sys.executable, "-c", code, "resume", str(tmp_path / "run"), *words], capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        line, jax_imported = done.stdout.splitlines()
+        assert f"run is finished at {ITERATIONS * FRAMES:,} frames; `covey resume" in line
+        assert (jax_imported == "False") == without_jax
+    assert contents(tmp_path / "run") == before
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "results.json", "checkpoints", "finished.json"])
+def test_a_run_with_a_damaged_file_is_not_finished(whole, tmp_path, name):
+    *_, newest = cut_back(whole, tmp_path / "run")
+    run = RunDirectory.open(tmp_path / "run")
+    assert finished_frames(run) == ITERATIONS * FRAMES
+    file = newest / "index.json" if name == "checkpoints" else run.path / name
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    assert finished_frames(run) is None
+    file.unlink()
+    assert finished_frames(run) is None
+
+
+def test_fewer_frames_than_were_trained_are_refused(whole, tmp_path):
+    path = tmp_path / "run"
+    cut_back(whole, path)
+    before = contents(path)
+    for frames in (1, 1000, (ITERATIONS - 1) * FRAMES):
+        with pytest.raises(UsageError, match=f"has trained for {ITERATIONS * FRAMES:,} frames") as caught:
+            resume(path, f"experiment.frames={frames}")
+        assert "\n" not in str(caught.value)
+    resume(path, f"experiment.frames={(ITERATIONS - 1) * FRAMES + 1}")  # rounds up to the same iterations
+    assert contents(path) == before
+
+
+def test_what_fails_before_training_leaves_the_configuration(whole, tmp_path):
+    path = tmp_path / "run"
+    cut_back(whole, path)
+    config = (path / "config.yaml").read_bytes()
+    with pytest.raises(UsageError, match="devices"):
+        resume(path, f"experiment.frames={(ITERATIONS + 6) * FRAMES}", "experiment.devices=8")
+    assert (path / "config.yaml").read_bytes() == config
+
+
+# ------------------------------------------------------------------------------------------------- two at the same time
+
+
+def test_a_second_process_is_refused(wanted, tmp_path, same_bits):
+    path = tmp_path / "run"
+    process = covey("train", f"run_dir={path}", *ARGUMENTS)
+    stop_at(process, path, LINES // 8, signal.SIGSTOP)  # alive, and silent
+    try:
+        code, out, err = finish(covey("resume", str(path)))
+        assert code == 2 and err.count("\n") == 1, out + err
+        assert f"{path} is being trained by process {process.pid} on " in err
+        assert "compiling" not in out
+        found = living_holder(path)
+        assert found is not None and found.process == process.pid
+    finally:
+        process.send_signal(signal.SIGCONT)
+    code, _, err = finish(process)
+    assert code == 0, err
+    assert living_holder(path) is None
+    assert_equal_runs(path, wanted, same_bits)
+
+
+def test_a_run_that_is_taken_over_stops_writing(tmp_path):
+    """As after a night in which the host was suspended, and another host went on."""
+    path = tmp_path / "run"
+
+    class TakeOver:
+        def on_iteration(self, training, metrics):
+            if training.iteration == 5:
+                training._recorders[0].checkpoints.wait()
+                (path / ".lease-2").write_text("{}")
+                training.run_directory.lease.beat()
+                self.before = contents(path)
+
+    take_over = TakeOver()
+    config = compose([*ARGUMENTS, f"run_dir={path}", "experiment.loggers=[]"])
+    with pytest.raises(CoveyError, match=r"lost its lease, .*this process stopped writing"):
+        train(config, [take_over])
+    assert contents(path) == take_over.before
+
+
+def test_evaluating_a_running_run_says_so(whole, tmp_path, capsys):
+    path = tmp_path / "run"
+    cut_back(whole, path)
+    lease = take(path)
+    evaluate_run(path, episodes=2)
+    out = capsys.readouterr().out
+    assert f"is still training (process {os.getpid()} on" in out
+    assert f"checkpoint at {ITERATIONS * FRAMES:,} frames" in out
+    lease.release()
+    evaluate_run(path, episodes=2)
+    assert "still training" not in capsys.readouterr().out
+    shutil.rmtree(path / "checkpoints")
+    lease = take(path)
+    with pytest.raises(CoveyError, match="no checkpoint yet; it is being trained by process"):
+        evaluate_run(path, episodes=2)
 
 
 @pytest.mark.slow

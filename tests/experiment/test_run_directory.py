@@ -13,7 +13,7 @@ import pytest
 
 from covey.errors import CoveyError, UsageError
 from covey.experiment.environment import describe_environment, git_commit
-from covey.experiment.run_directory import RunDirectory, read_metrics, run_directories
+from covey.experiment.run_directory import RunDirectory, read_metrics, refuse_existing, run_directories
 from covey.results import add_step, make_results
 
 CONFIG = {"seed": 0, "algorithm": {"name": "mappo", "lr": 3e-4, "layers": [64, 64]}, "tiny": 1e-12, "none": None}
@@ -42,6 +42,22 @@ def test_an_existing_path_is_refused(run, tmp_path):
         with pytest.raises(UsageError, match="exists already") as caught:
             RunDirectory.create(path, CONFIG, {})
         assert "\n" not in str(caught.value)
+
+
+def test_only_a_run_is_said_to_be_resumable(run, tmp_path):
+    (tmp_path / "afile").write_text("")
+    (tmp_path / "empty").mkdir()
+    RunDirectory.create(tmp_path / "parent" / "seed_0", CONFIG, {})
+    messages = {}
+    for path in (run.path, tmp_path / "parent", tmp_path / "afile", tmp_path / "afile" / "seed_0", tmp_path / "empty"):
+        with pytest.raises(UsageError) as caught:
+            refuse_existing(path)
+        messages[path.name] = str(caught.value)
+    assert ["resume" in message for message in messages.values()] == [True, True, False, False, False]
+    assert "afile is a file; choose another run_dir" in messages["afile"]
+    assert "afile is a file; choose another run_dir" in messages["seed_0"]
+    assert "is not a run directory; choose another run_dir" in messages["empty"]
+    refuse_existing(tmp_path / "new")
 
 
 def test_a_parent_that_cannot_be_made(tmp_path):
@@ -75,7 +91,11 @@ def test_metrics_are_strict_json_lines(run):
     run.metrics.append({"frames": 1, "loss": np.float32(0.5), "kl": math.nan, "top": math.inf})
     run.metrics.append({"frames": np.int64(2), "values": np.arange(2), "ok": np.bool_(True)})
     lines = (run.path / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line, parse_constant=pytest.fail) for line in lines] == read_metrics(run.path)
+    raw = [json.loads(line, parse_constant=pytest.fail) for line in lines]
+    assert all(list(record)[-1] == "crc32" for record in raw)
+    assert [{name: value for name, value in record.items() if name != "crc32"} for record in raw] == read_metrics(
+        run.path
+    )
     assert read_metrics(run.path) == [
         {"frames": 1, "loss": 0.5, "kl": None, "top": None},
         {"frames": 2, "values": [0, 1], "ok": True},
@@ -109,6 +129,41 @@ def test_a_bad_line_in_the_middle_is_an_error(run):
     (run.path / "metrics.jsonl").write_text('{"a": 1}\n{"a":\n{"a": 2}\n')
     with pytest.raises(CoveyError, match="line 2"):
         read_metrics(run.path)
+
+
+@pytest.mark.parametrize("old, new", [(b"0.125", b"0.175"), (b"frames", b"framez"), (b'"crc32": ', b'"crc32": 1')])
+def test_a_changed_line_is_an_error(run, old, new):
+    for frames in (1, 2):
+        run.metrics.append({"frames": frames, "loss": 0.125})
+    content = (run.path / "metrics.jsonl").read_bytes()
+    (run.path / "metrics.jsonl").write_bytes(content.replace(old, new, 1))
+    with pytest.raises(CoveyError, match="line 1: does not match its checksum"):
+        read_metrics(run.path)
+
+
+def test_an_edited_configuration_is_used_and_said(run, caplog):
+    path = run.path / "config.yaml"
+    written = path.read_text()
+    path.write_text(written.replace("mappo", "ippo"))
+    assert RunDirectory.open(run.path).config["algorithm"]["name"] == "ippo"
+    [warning] = caplog.messages
+    assert f"{path} is not as covey wrote it" in warning and "\n" not in warning
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))  # as the warning advises
+    assert RunDirectory.open(run.path).config["algorithm"]["name"] == "ippo"
+    run.rewrite_config(CONFIG)
+    assert path.read_text() == written
+    RunDirectory.open(run.path)
+    assert len(caplog.messages) == 1
+
+
+def test_a_changed_or_missing_environment_is_said(run, caplog):
+    path = run.path / "environment.json"
+    path.write_text(path.read_text().replace("3.11", "3.15"))
+    assert RunDirectory.open(run.path).environment == {"run_id": run.run_id, "python": "3.15"}
+    assert "environment.json is not as covey wrote it" in caplog.messages[0]
+    path.unlink()
+    assert RunDirectory.open(run.path).run_id == "first"
+    assert "cannot read" in caplog.messages[1] and len(caplog.messages) == 2
 
 
 def test_results(run):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
+import types
 from typing import Any
 
 import jax
@@ -17,10 +19,11 @@ import pytest
 from covey import metrics as names
 from covey import results as marl_eval
 from covey.errors import CoveyError, Interrupted, UsageError
+from covey.experiment.callbacks import split_callbacks
 from covey.experiment.checkpoint import Checkpoints
 from covey.experiment.experiment import Experiment, resume
 from covey.experiment.recorder import rate
-from covey.experiment.run_directory import RunDirectory
+from covey.experiment.run_directory import RunDirectory, read_failure
 from covey.types import EnvSpec, MetricSpec
 
 FIELDS = {
@@ -109,6 +112,23 @@ def test_seeds_in_one_go_equal_seeds_alone(plain, tmp_path, same_bits):
     assert [member.config["seed"] for member in members] == [0, 1]
 
 
+def test_what_jit_false_compiles_all_the_same(tmp_path, monkeypatch):
+    """A user's code sees values; covey's own steps and evaluations are not run operation by operation."""
+    from covey.envs.probes import CopyAction
+
+    seen, calls = [], []
+    step = CopyAction.step
+    monkeypatch.setattr(CopyAction, "step", lambda *arguments: calls.append(1) or step(*arguments))
+    module = types.ModuleType("my_hooks")
+    module.batch = lambda group, transitions: seen.append(transitions.reward) or transitions
+    monkeypatch.setitem(sys.modules, "my_hooks", module)
+    fields = {"hooks.batch": "my_hooks:batch", "experiment.frames": 64, "experiment.num_envs": 4}
+    fields |= {"experiment.rollout_length": 16, "experiment.evaluation_episodes": 2, "algorithm.epochs": 1}
+    train(tmp_path / "run", fields=fields, jit=False)
+    assert any(not isinstance(leaf, jax.core.Tracer) for leaf in seen)
+    assert 0 < len(calls) < 16
+
+
 @pytest.mark.slow
 def test_uncompiled_run(tmp_path):
     """The same code step by step: equal but for rounding, as the compiler may fuse differently."""
@@ -190,6 +210,74 @@ def test_a_callback_can_freeze_the_team_and_resume_keeps_it(tmp_path, same_bits,
         train(tmp_path / "stopped", callbacks=[Freeze(after), Crash()])
     resume(tmp_path / "stopped")
     same_bits(state(RunDirectory.open(tmp_path / "stopped")), state(run))
+
+
+CALLBACKS = """\
+from covey import metrics
+
+class FreezeAtFour:
+    def on_iteration(self, training, values):
+        if values[metrics.ITERATION] == 4:
+            training.set_coefficient("lr", 0.0)
+
+class NeedsWords:
+    def __init__(self, words): ...
+"""
+
+
+def test_callbacks_by_name_are_restored_on_resume(tmp_path, monkeypatch, same_bits, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "my_callbacks.py").write_text(CALLBACKS)
+    named = "my_callbacks:FreezeAtFour"
+    whole = train(tmp_path / "whole", callbacks=[named])
+    assert whole.config["callbacks"] == [named] and whole.config["code_dir"] == str(tmp_path)
+    assert "callback" not in capsys.readouterr().err
+
+    def stop(training, _):
+        if training.iteration == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    stopper = type("Stopper", (), {"on_iteration": staticmethod(stop)})
+    with pytest.raises(Interrupted):
+        train(tmp_path / "cut", callbacks=[named, stopper()])
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and "Stopper: `covey resume` cannot restore a callback that is an object" in err
+    cut = RunDirectory.open(tmp_path / "cut")
+    assert Checkpoints(cut.checkpoints).iterations()[-1] < 4
+    resume(cut.path)
+    assert records(cut) == records(whole)
+    assert [r["agents/lr"] for r in records(whole) if r[names.KIND] == names.TRAIN][4:] == [0.0] * 4
+    same_bits(state(cut), state(whole))
+
+
+def test_classes_are_callbacks_by_name(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "my_other_callbacks.py").write_text(CALLBACKS)
+    import my_other_callbacks as module
+
+    class Local: ...
+
+    names, objects = split_callbacks([module.FreezeAtFour, Local, "a:B", module.FreezeAtFour()])
+    assert names == ["my_other_callbacks:FreezeAtFour", "a:B"]
+    assert [type(callback) for callback in objects] == [Local, module.FreezeAtFour]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("no_such:Class", "cannot import 'no_such:Class'"),
+        ("json:Nothing", "cannot import 'json:Nothing'"),
+        ("my_third_callbacks:NeedsWords", "without arguments"),
+        ("json", r"takes \[module:Class\], not 'json'"),
+    ],
+)
+def test_callbacks_that_cannot_be_made_leave_no_run(tmp_path, monkeypatch, name, reason):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "my_third_callbacks.py").write_text(CALLBACKS)
+    with pytest.raises(UsageError, match=reason):
+        train(tmp_path / "run", callbacks=[name])
+    assert not (tmp_path / "run").exists()
 
 
 class Crash:
@@ -284,8 +372,21 @@ def test_nan_stops_with_its_name_and_keeps_the_last_good_checkpoint(plain, tmp_p
     assert Checkpoints(run.checkpoints).iterations() == [4]
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params(run)))
     assert [r[names.ITERATION] for r in records(run) if r[names.KIND] == names.TRAIN] == [1, 2, 3, 4, 5]
+    assert re.fullmatch(r"iteration 6: agents/\w+ is nan", read_failure(run.path))
     resume(run.path)  # without the poison it goes on from there
     assert records(run) == records(plain)
+    assert read_failure(run.path) == ""
+
+
+class Mistake:
+    def on_iteration(self, training, metrics):
+        raise RuntimeError("my own\nmistake")
+
+
+def test_a_run_that_crashes_says_so(tmp_path):
+    with pytest.raises(RuntimeError):
+        train(tmp_path / "run", callbacks=[Mistake()])
+    assert read_failure(tmp_path / "run") == "RuntimeError: my own mistake"
 
 
 def test_parameters_that_overflow_are_not_saved_as_good(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,10 @@ import yaml
 
 from covey import cli, registry
 from covey.experiment.compose import benchmark_presets, list_presets
+from covey.experiment.config import to_dict
 from covey.launch.benchmark import (
+    NOT_IDENTITY,
+    NOT_IDENTITY_EXPERIMENT,
     Benchmark,
     identity,
     is_done,
@@ -102,6 +106,16 @@ def test_words_and_command_make_the_same_experiment() -> None:
         config = compose(experiment.command[2:])
         assert identity(config) == identity(experiment.config)
         assert (config.seed, config.run_dir) == (experiment.seed, str(experiment.run_directory))
+
+
+def test_callbacks_are_part_of_the_identity_where_there_are_any() -> None:
+    """Without any, folders of benchmarks that were run before there were callbacks are found again."""
+    [without, *_], [with_one, *_] = make().experiments, make("callbacks=[json:JSONDecoder]").experiments
+    values = {name: value for name, value in to_dict(without.config).items() if name not in NOT_IDENTITY}
+    del values["callbacks"]
+    values["experiment"] = {k: v for k, v in values["experiment"].items() if k not in NOT_IDENTITY_EXPERIMENT}
+    assert identity(without.config) == hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
+    assert identity(with_one.config) != identity(without.config)
 
 
 # ------------------------------------------------------------------------------------------------------------ presets

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,37 @@ def test_an_accelerators_process_tells_what_it_found() -> None:
     found = speed.measure_elsewhere(config, options, "gpu 0", {"JAX_PLATFORMS": "cpu"}, said.append)
     assert [(r["device"], r["environments"]) for r in found["rows"]] == [("gpu 0", 1)] and found["left_out"] == []
     assert "gpu 0: timing 1 environments on cpu x1" in said
+
+
+def test_wandb_gets_the_figures_and_the_hardware(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wandb = pytest.importorskip("wandb")
+    logged: list[dict[str, Any]] = []
+
+    class Run:
+        dir = str(tmp_path / "wandb" / "offline-run" / "files")
+
+        def define_metric(self, *names: Any, **options: Any) -> None: ...
+        def finish(self) -> None: ...
+        def log(self, record: dict[str, Any]) -> None:
+            logged.append(record)
+
+    def init(**options: Any) -> Run:
+        logged.append(options)
+        return Run()
+
+    monkeypatch.setattr(wandb, "init", init)
+    monkeypatch.setattr(wandb, "login", lambda **options: False)
+    found = dict.fromkeys(("simulation", "acting", "update"), 5.0)
+    rows = [r | {"frames_per_second": r["frames_per_second"] | found} for r in (row(1, 0.01), row(8, 0.02))]
+    options, config = speed.read_words([*TINY, "environments=[1,8]", "loggers=[wandb]", "name=mine"])
+    measured = {"rows": rows, "left_out": [], "accelerators": []}
+    speed.log(speed.make_report(config, options, ["loggers=[wandb]"], measured), config, tmp_path)
+    started, first, second = logged
+    assert (started["name"], started["mode"]) == ("speed of mine", "offline")
+    assert started["config"]["machine"]["processor"] and started["config"]["machine"]["cores"] == os.cpu_count()
+    assert started["config"]["recommendation"]["environments"] == 8
+    assert (first["speed/cpu x1/environments"], first["speed/cpu x1/whole"]) == (1, 1000.0)
+    assert (second["speed/cpu x1/environments"], second["speed/cpu x1/whole"]) == (8, 4000.0)
 
 
 @pytest.mark.slow

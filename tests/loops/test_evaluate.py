@@ -52,6 +52,20 @@ def test_what_happens_after_an_end_does_not_count(fresh):
     assert np.all(evaluate(team.learner, jax.random.key(0))["episode_length"] == 4)
 
 
+@pytest.mark.parametrize(
+    ("fields", "wanted"),
+    [
+        (("task.time_limit=3", "task.time_limit_terminates=true"), (2 + 3) / 2),  # agent 0 earns 2 and dies
+        (("task.reward=team_sum",), (2 * 2 + 2 * 2 + 2 * 1) / 2),  # both earn 2 in each of two steps, then agent 1 one
+    ],
+)
+def test_what_the_dead_are_offered_reaches_no_return_and_no_reward(fresh, fields, wanted):
+    team = fresh("probe/death", *fields, iterations=0)
+    assert team.returns(num_episodes=2) == {"agents": wanted}
+    played = team.transitions()["agents"]
+    assert played.reward[played.alive].max() <= 2.0
+
+
 def test_groups_and_their_mean(fresh):
     team = fresh("probe/groups", iterations=0)
     evaluate = make_evaluate(team.env, team.algorithm, 9, False, jax.devices()[:1])

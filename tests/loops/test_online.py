@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import types
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
+from covey.loops.online import updates_due
 
 TASK = ("probe/memory", "algorithm.sequence_length=4", "algorithm.epochs=2")
 OPTIONS = {"model": "gru", "num_envs": 8, "rollout_length": 8, "iterations": 7}
@@ -83,6 +88,30 @@ def test_collect_leaves_the_learner_alone(team, same_bits):
 
 
 # -------------------------------------------------------------------------------------------------------- two devices
+
+
+def test_a_run_that_lost_its_buffer_updates_as_it_fills(fresh):
+    """At the full rate, a trained network would learn from its first 64 frames alone. The share of 8 updates that the
+    iteration after a resume makes is that of the buffer which is filled: 8 of 256 steps a row, then 16, …"""
+    team = fresh("probe/copy", "model.layers=[8]", algorithm="iql", num_envs=8, rollout_length=8, iterations=40)
+    state = team.state
+    assert int(state.learner["agents"].updates) == 40 * 8  # never fewer while nothing was lost
+    updates = []
+    state = dataclasses.replace(state, buffer=team.loop.init(jax.random.key(1)).buffer)
+    for _ in range(33):
+        before = int(state.learner["agents"].updates)
+        state, metrics = team.loop.run_chunk(state, jnp.int32(1))
+        updates.append(int(state.learner["agents"].updates) - before)
+        assert np.isfinite(metrics["agents/q_loss"][0]) and (metrics["agents/q_loss"][0] > 0) == (updates[-1] > 0)
+    assert updates == [round(8 * share / 32) for share in range(1, 33)] + [8]
+
+
+def test_updates_that_are_due_by_hand():
+    replay = types.SimpleNamespace(length=100)
+    learning = types.SimpleNamespace(num_updates=1000, replay=replay)
+    cases = ((4, 4, 1000), (100, 100, 1000), (100, 5000, 1000), (1, 50, 20), (1, 5000, 10), (50, 5000, 500))
+    for held, collected, due in cases:
+        assert updates_due(learning, jnp.int32(held), jnp.int32(collected)) == due  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

@@ -111,6 +111,17 @@ def test_lstm_by_formula():
 # ----------------------------------------------------------------------------------------------------- initialisers
 
 
+@pytest.mark.parametrize(("cell", "gates"), [(Gru, 3), (Lstm, 4)])
+def test_each_gate_is_orthogonal(cell, gates):
+    """Over all gates at once, a gate's matrix had singular values of about 1 / √gates."""
+    memory = cell(HIDDEN, HIDDEN, Initialiser.orthogonal, nnx.Rngs(params=0))
+    for kernel in (memory.project.kernel, memory.recur.kernel):
+        parts = np.split(np.asarray(kernel), gates, axis=1)
+        for part in parts:
+            np.testing.assert_allclose(part.T @ part, np.eye(HIDDEN), atol=1e-5)
+        assert not np.allclose(parts[0], parts[1])
+
+
 def test_orthogonal_initialiser():
     layer = make_linear(16, 8, Initialiser.orthogonal, nnx.Rngs(params=0), gain=0.5)
     kernel = np.asarray(layer.kernel)
@@ -194,3 +205,17 @@ def test_a_layers_gradient_is_that_of_its_product(outputs):
 
     check(product, x.reshape(-1, 8), kernel[0])
     check(jax.vmap(product), x, kernel)
+
+
+def test_norms_reach_convolutions():
+    """Over the channels of each pixel: deviations are 1 before the activation, whatever the input's scale."""
+    config = LayersConfig(norm=Norm.layer, activation=Activation.tanh)
+    conv = Conv((4, 4, 2), (8, 6), (3, 3), (1, 1), config, nnx.Rngs(params=0))
+    x = jax.random.normal(jax.random.key(0), (5, 4, 4, 2))
+    small, large = conv(x), conv(1000.0 * x)
+    np.testing.assert_allclose(large, small, atol=1e-2)
+    before = np.arctanh(np.asarray(small).reshape(5, 4, 4, 6))
+    np.testing.assert_allclose(before.mean(-1), 0.0, atol=1e-3)
+    np.testing.assert_allclose(before.std(-1), 1.0, atol=1e-2)
+    plain = Conv((4, 4, 2), (8, 6), (3, 3), (1, 1), LayersConfig(), nnx.Rngs(params=0))
+    assert not plain.norms and len(conv.norms) == 2

@@ -72,7 +72,8 @@ def test_normalise_and_scale_up():
     x = jnp.array([5.0, 7.0, 1.0])
     np.testing.assert_allclose(normalise(x, moments), [0.0, 1.0, -2.0], rtol=1e-6)
     np.testing.assert_allclose(scale_up(normalise(x, moments), moments), x, rtol=1e-6)
-    np.testing.assert_allclose(normalise(jnp.array([1e9, -1e9]), moments), [10.0, -10.0])
+    np.testing.assert_allclose(normalise(jnp.array([1e9, -1e9]), moments, clip=10.0), [10.0, -10.0])
+    np.testing.assert_allclose(normalise(jnp.array([2005.0]), moments), [1000.0])  # what is learned is not clipped
     constant = Moments(weight=jnp.float32(1.0), mean=jnp.float32(5.0), variance=jnp.float32(0.0))
     assert np.all(np.isfinite(normalise(x, constant)))
 

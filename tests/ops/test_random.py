@@ -64,3 +64,12 @@ def test_unrolled_numbers_are_the_same(draw):
 def test_unrolled_numbers_need_no_loop():
     program = jax.jit(lambda key: jax.random.uniform(random.unrolled(key), (96,))).lower(jax.random.key(0))
     assert "while" not in program.compile().as_text()
+
+
+@pytest.mark.parametrize("seed", [0, 1, 12345, 2**31, 2**32 - 1])
+def test_keys_made_on_the_host_are_jaxs(seed):
+    key = random.host_key(seed)
+    np.testing.assert_array_equal(jax.random.key_data(key), jax.random.key_data(jax.random.key(jnp.uint32(seed))))
+    for number in (0, 7, 2**31 - 1):
+        expected = jax.random.key_data(jax.random.fold_in(jax.random.key(jnp.uint32(seed)), number))
+        np.testing.assert_array_equal(jax.random.key_data(random.host_fold_in(key, number)), expected)

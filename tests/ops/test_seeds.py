@@ -6,13 +6,18 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from covey.ops.seeds import any_seed
+from covey.ops.seeds import any_seed, least_of_seeds
 
 
 @pytest.mark.parametrize(("flags", "expected"), [([False, True, False], True), ([False, False, False], False)])
 def test_any_of_several_and_one_answer_for_all(flags, expected):
     answer = jax.vmap(any_seed, out_axes=None)(jnp.array(flags))  # without an axis: it is the same for all
     assert answer.shape == () and bool(answer) is expected
+
+
+def test_the_least_of_several_is_one_number_for_all():
+    assert jax.vmap(least_of_seeds, out_axes=None)(jnp.array([3, 1, 2])) == 1
+    assert least_of_seeds(jnp.array(3)) == 3
 
 
 def test_one_seed_decides_alone():

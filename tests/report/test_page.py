@@ -198,6 +198,22 @@ def test_a_seed_on_its_way_is_drawn_as_far_as_it_is(browser: Browser, tmp_path: 
     assert opened.complaints() == []
 
 
+def test_collected_returns_are_offered_where_evaluations_are_few(browser: Browser, tmp_path: Path) -> None:
+    run = made.write_run(tmp_path / "runs")
+    records = [
+        {"kind": "train", "frames": 20 * i, "elapsed_seconds": i / 10, "collection/mean_return": i / 2}
+        for i in range(1, 101)
+    ]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    opened = browser.open((write_report([tmp_path / "runs"], tmp_path / "report") / "index.html").as_uri())
+    opened.evaluate("sessionStorage.clear()")
+    points = "document.querySelector('[data-chart=task] .line').getAttribute('d').split('L').length"
+    assert opened.evaluate(points) == 3
+    opened.evaluate("document.querySelector('[data-switch=collected]').click()")
+    assert opened.evaluate(points) == 100
+    assert opened.complaints() == []
+
+
 def test_log_x_spaces_by_decades(page: Page) -> None:
     page.evaluate("document.querySelector('[data-switch=logX]').click()")
     path = page.evaluate("document.querySelector('[data-chart=task] .line').getAttribute('d')")

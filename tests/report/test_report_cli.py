@@ -357,6 +357,75 @@ def test_a_benchmark_tells_what_failed_and_how_to_train_each(
     assert summary_of(tmp_path / "report")["problems"] == []
 
 
+def write_failed(folder: Path, seed: int) -> Path:
+    """A run that failed after its second evaluation."""
+    path = made.write_run(folder, algorithm="wild", seed=seed, returns=(0.0, 5.0))
+    (path / "config.yaml").write_text((path / "config.yaml").read_text().replace("frames: 1000", "frames: 2000"))
+    results = json.loads((path / "results.json").read_text())
+    del results["vmas"]["balance"]["wild"][f"seed_{seed}"]["absolute_metrics"]
+    (path / "results.json").write_text(json.dumps(results))
+    (path / "failure.json").write_text(json.dumps({"kind": "covey-failure", "error": "iteration 9: loss is nan"}))
+    return path
+
+
+def test_failed_runs_are_marked_on_the_page_in_tables_and_on_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed in range(5):
+        made.write_run(tmp_path / "runs" / "stable", algorithm="stable", seed=seed)
+        if seed < 3:
+            write_failed(tmp_path / "runs" / "wild", seed)
+        else:
+            made.write_run(tmp_path / "runs" / "wild", algorithm="wild", seed=seed, returns=(0.0, 50.0, 60.0))
+    assert run(tmp_path / "runs", f"output={tmp_path / 'report'}", FAST) == 0
+    mark = "† wild on vmas/balance: 3 of 5 seeds failed (0, 1, 2)"
+    printed = capsys.readouterr().out
+    assert mark in printed and "wild on vmas/balance: seed 0 failed, stopped at 1,000 of 2,000 frames" in printed
+    assert "Few seeds" not in printed
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert mark in page and re.search("0:\u00a05[.0]*†", page)
+    finals = (tmp_path / "report" / "tables" / "finals.md").read_text()
+    assert "| vmas/balance † |" in finals and mark in finals
+    summary = summary_of(tmp_path / "report")
+    assert summary["finals"][1]["failed"] == ["0", "1", "2"]
+    [comparison] = summary["improvements"]
+    assert comparison["probability"]["value"] == pytest.approx(3 / 5)
+
+
+def test_the_terminal_says_what_the_page_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made.write_benchmark(tmp_path / "bench", seeds=2)
+    for i in range(30):
+        (tmp_path / "bench" / f"odd{i}.json").write_text("{")
+    assert run(tmp_path / "bench", f"output={tmp_path / 'report'}", FAST) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("Few seeds: 2") for line in printed)
+    at = printed.index("30 things to know about these results:")
+    assert "odd0.json: damaged or no JSON, left out" in printed[at + 1]
+    assert printed[at + 21] == "  and 10 more: the page names them"
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert page.count("Few seeds: 2") == 4  # at the leaderboard, the ranks, the profiles, the probabilities
+
+
+def test_a_mean_rank_is_not_shown_with_an_interval_that_it_may_be_outside_of(bench: Path, tmp_path: Path) -> None:
+    assert run(bench, f"output={tmp_path / 'report'}", FAST) == 0
+    lines = (tmp_path / "report" / "tables" / "aggregates.md").read_text().splitlines()
+    assert lines[0].endswith("| Ranks, 95% | Mean rank |") and lines[2].endswith("| 2 | 2.000 |")
+
+
+def test_groups_that_oppose_each_other_have_a_table(tmp_path: Path) -> None:
+    path = made.write_run(tmp_path / "runs", environment={"teams": [["adversary"], ["agent"]]})
+    text = (path / "results.json").read_text()
+    results = json.loads(text)
+    for step in results["vmas"]["balance"]["mappo"]["seed_0"].values():
+        step |= {"adversary_return": step["mean_return"], "agent_return": [-x for x in step["mean_return"]]}
+    (path / "results.json").write_text(json.dumps(results))
+    assert run(tmp_path / "runs", f"output={tmp_path / 'report'}", FAST) == 0
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert "adversary against agent; mean_return is that of adversary" in page and "Return of" in page
+    groups = (tmp_path / "report" / "tables" / "groups.csv").read_text()
+    assert "vmas/balance,mappo,agent,-50.0" in groups
+
+
 def test_a_benchmark_without_results_has_a_page(tmp_path: Path) -> None:
     write_benchmark_files(tmp_path / "bench")
     assert run(tmp_path / "bench", f"output={tmp_path / 'report'}") == 0
@@ -382,6 +451,7 @@ def test_serving_gives_the_report_and_nothing_else(bench: Path, tmp_path: Path) 
         threading.Thread(target=server.serve_forever, daemon=True).start()
         host, port = server.server_address[:2]
         assert host == "127.0.0.1"
+        assert ask(port, "/figures/%00")[0] == ask(port, "/%00index.html")[0] == 404
         status, body, date = ask(port, "/")
         assert status == 200 and b"<h1>" in body and date
         assert ask(port, "/summary.json")[0] == ask(port, "/tables/finals.csv")[0] == 200

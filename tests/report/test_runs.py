@@ -39,6 +39,7 @@ def write_run(folder: Path, results: Any, config: Any = None, environment: Any =
     write(folder / "config.yaml", yaml.safe_dump(config or {"seed": 0}))
     write(folder / "environment.json", environment or {"returns": "sum of rewards"})
     write(folder / "checkpoints" / "00000001" / "index.json", {"iteration": 1})
+    write(folder / "metrics.jsonl", {"kind": "train", "frames": 1000})
     if results is not None:
         write(folder / "results.json", results)
     return folder
@@ -314,6 +315,66 @@ def test_an_unfinished_run_beside_finished_ones_is_left_out_of_scores(tmp_path):
     _, problems = read_runs([tmp_path])
     assert said(problems, "seed 1 stopped at 0 of 2,000 frames", "left out of scores until it is done")
     assert not said(problems, "no absolute metric")
+
+
+def write_cut_short(folder: Path, seed: int) -> Path:
+    """A run directory that was evaluated once, at frame 0 of 2,000."""
+    return write_run(
+        folder,
+        nested({"step_0": STEPS["step_0"]}, seed=f"seed_{seed}"),
+        config={"seed": seed, "experiment": {"frames": 2000}},
+    )
+
+
+def test_a_run_that_says_so_has_failed(tmp_path):
+    failed = write_cut_short(tmp_path / "seed_0", 0)
+    write(failed / "failure.json", {"kind": "covey-failure", "frames": 900, "error": "iteration 3: loss is nan"})
+    write_cut_short(tmp_path / "seed_1", 1)
+    runs, problems = read_runs([tmp_path])
+    assert [run.failure for run in runs] == ["iteration 3: loss is nan", ""]
+    assert said(problems, "seed 0 failed, stopped at 0 of 2,000 frames: iteration 3: loss is nan", "last evaluations")
+    write(failed / "failure.json", "{")
+    assert read_runs([tmp_path])[0][0].failure == "no error recorded"
+
+
+@pytest.mark.parametrize(
+    ("state", "error", "failure"),
+    [
+        ("failed", "the process died of SIGKILL", "the process died of SIGKILL"),
+        ("failed", None, "no error recorded"),
+        ("running", None, ""),
+        ("interrupted", None, ""),
+    ],
+)
+def test_a_benchmarks_status_says_which_process_died(state, error, failure, tmp_path):
+    write_cut_short(tmp_path / "balance-mappo-0123" / "seed_0", 0)
+    status = {"kind": "covey-status", "state": state, "error": error}
+    write(tmp_path / "status" / "balance-mappo-0123-seed_0.json", status)
+    assert read_runs([tmp_path / "balance-mappo-0123"])[0][0].failure == failure
+
+
+def test_a_run_that_is_tried_again_has_not_failed(tmp_path):
+    folder = write_cut_short(tmp_path / "name" / "seed_0", 0)
+    write(folder / "failure.json", {"error": "it diverged"})
+    assert read_runs([tmp_path])[0][0].failure == "it diverged"
+    write(tmp_path / "status" / "name-seed_0.json", {"kind": "covey-status", "state": "running"})
+    assert read_runs([tmp_path / "name"])[0][0].failure == ""
+
+
+def test_a_finished_run_has_not_failed(tmp_path):
+    folder = write_run(tmp_path / "run", nested(STEPS | ABSOLUTE), config={"experiment": {"frames": 2000}})
+    write(folder / "failure.json", {"error": "a logger failed after the end"})
+    assert read_one(folder)[0].failure == ""
+
+
+def test_a_run_that_failed_before_its_first_evaluation_is_known_by_its_configuration(tmp_path):
+    groups = {"adversary": {"name": "ippo"}}
+    config = {"seed": 3, "task": {"name": "vmas/balance"}, "algorithm": {"name": "mappo", "groups": groups}}
+    folder = write_run(tmp_path / "run", None, config=config | {"experiment": {"frames": 2000}})
+    write(folder / "failure.json", {"error": "out of memory"})
+    run, problems = read_one(folder)
+    assert (run.task, run.algorithm, run.seed, run.failure) == ("vmas/balance", "mappo+ippo", "3", "out of memory")
+    assert run.frames.size == 0 and said(problems, "seed 3 failed: out of memory", "worst value")
 
 
 def test_only_an_absolute_metric(tmp_path):

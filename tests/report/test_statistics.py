@@ -144,6 +144,16 @@ def test_one_run_per_task_has_no_interval():
     assert estimate.value == 1 and math.isnan(estimate.low)
 
 
+def test_one_run_on_one_of_the_tasks_leaves_no_interval():
+    """Resampling varies the other tasks only, and an interval of these would be too narrow."""
+    many, one = np.array([0.2, 0.4, 0.9]), np.array([0.9])
+    band, _ = aggregate([many, one], 100, generator())
+    assert np.isfinite(band.value).all() and np.isnan(band.low).all() and np.isnan(band.high).all()
+    assert math.isnan(improvement([many, one], [many, many], 100, generator()).low)
+    assert np.isnan(performance_profile([many, one], np.array([0.5]), 100, generator()).low).all()
+    assert np.isnan(iqm_curve([many[:, None], one[:, None]], 100, generator()).low).all()
+
+
 def test_blocks_cover_all_repetitions(monkeypatch):
     monkeypatch.setattr(statistics, "BLOCK", 3000)
     _, sample = bootstrap(lambda counts: counts.sum(axis=0), [3, 4], 1000, generator())
@@ -259,9 +269,8 @@ def test_one_seed_has_a_curve_without_an_interval():
 
 def test_improvement_by_hand():
     # 3 beats 1 and 2, 2 beats 1 and ties with 2: 3 1/2 of 4. The other task is even.
-    estimate = improvement(
-        [np.array([3.0, 2.0]), np.array([0.0])], [np.array([1.0, 2.0]), np.array([0.0])], 4000, generator()
-    )
+    even = np.array([0.0, 0.0])
+    estimate = improvement([np.array([3.0, 2.0]), even], [np.array([1.0, 2.0]), even], 4000, generator())
     assert estimate.value == pytest.approx((3.5 / 4 + 0.5) / 2)
     assert estimate.high == pytest.approx((1 + 0.5) / 2) and estimate.low == pytest.approx((0.5 + 0.5) / 2)
 

@@ -141,6 +141,92 @@ def test_a_run_that_still_plays_its_absolute_metric_is_on_its_way():
     assert final.of == "absolute" and final.seeds == ("0",)
 
 
+# ------------------------------------------------------------------------------------------------------- failed runs
+
+
+def with_failed(failed: int, **others: Any) -> list[Run]:
+    """Five seeds of a stable algorithm at 1 and of a wild one at 2, of which some failed at their first evaluation."""
+    config = {"experiment": {"frames": 2000}}
+    runs = [make_run("made-up/a", "stable", s, values=(0.1, 0.5, 1.0), absolute=[1.0 + s / 100]) for s in range(5)]
+    runs += [make_run("made-up/a", "wild", s, values=(0.1, 1.0, 2.0), absolute=[2.0]) for s in range(failed, 5)]
+    gone = {"values": (0.09,), "absolute": None, "config": config, "failure": "loss is nan"} | others
+    return [*runs, *(make_run("made-up/a", "wild", s, **gone) for s in range(failed))]
+
+
+def test_failed_runs_count_by_their_last_evaluations():
+    summary = summarise(with_failed(3), options=PLAIN)
+    [stable, wild] = summary.finals
+    assert wild.seeds == ("3", "4", "0", "1", "2") and wild.failed == ("0", "1", "2") and stable.failed == ()
+    assert wild.of == "absolute" and wild.values.tolist() == [2, 2, 0.09, 0.09, 0.09]
+    [comparison] = summary.improvements
+    assert comparison.probability.value == pytest.approx(3 / 5)  # of the stable one
+    assert comparison.probability.low < 0.5 < comparison.probability.high
+    assert summary.ranking is not None and summary.ranking.algorithms[0] == "stable"
+    assert len(summary.runs) == 10
+    assert "failed" in summary.final_text and "†" in summary.final_text
+
+
+def test_without_failed_runs_the_better_one_wins():
+    assert summarise(with_failed(0), options=PLAIN).improvements[0].probability.value == 0
+
+
+def test_runs_that_failed_without_an_evaluation_count_as_the_worst_value():
+    [_, wild] = summarise(with_failed(2, values=()), options=PLAIN).finals
+    assert wild.values.tolist() == [2, 2, 2, 0.1, 0.1] and wild.failed == ("0", "1")
+    runs = with_failed(2, values=())
+    declared = {"metrics": {"mean_return": {"higher_is_better": False}}}
+    runs[0] = dataclasses.replace(runs[0], environment=declared)
+    assert summarise(runs, options=PLAIN).finals[1].values.tolist() == [2, 2, 2, 2, 2]  # lower is better: 2 is worst
+
+
+def test_where_every_run_of_an_algorithm_failed_it_is_the_worst():
+    summary = summarise(with_failed(5, values=()), options=PLAIN)
+    [_, wild] = summary.finals
+    assert wild.values.tolist() == [0.1] * 5 and summary.improvements[0].probability.value == 1
+
+
+def test_failed_runs_are_carried_forward_in_curves():
+    [_, curve] = summarise(with_failed(1), options=PLAIN).task_curves[0].by_frames
+    assert curve.x.tolist() == [0, 1000, 2000] and curve.seeds == ("1", "2", "3", "4", "0") and curve.failed == ("0",)
+    assert curve.runs[-1].tolist() == [0.09, 0.09, 0.09] and curve.y.value[-1] == pytest.approx((4 * 2 + 0.09) / 5)
+    [_, by_seconds] = summarise(with_failed(1), options=PLAIN).task_curves[0].by_seconds
+    assert by_seconds.x.tolist() == [0, 10, 20] and by_seconds.failed == ("0",)
+
+
+def test_only_failed_runs_without_a_value_are_no_results():
+    runs = [make_run(values=(), absolute=None, failure="crashed"), make_run("made-up/b")]
+    summary = summarise(runs, options=PLAIN)
+    assert summary.tasks == ("made-up/b",) and said(summary, "made-up/a", "failed before its first evaluation")
+
+
+# ---------------------------------------------------------------------------------------------------- opposed groups
+
+
+def opposed_run(algorithm: str = "mappo", *, task: str = "made-up/tag", **others: Any) -> Run:
+    """Adversaries win 4 in the end, which agents lose; the file's mean_return is over both."""
+    run = make_run(task, algorithm, values=(0.0, 0.0), absolute=(0.0, 0.0), **others)
+    evaluations = [np.array([1.0, 3.0]), np.array([3.0, 5.0])]
+    adversary = {"adversary_return": evaluations, "agent_return": [-part for part in evaluations]}
+    absolute = {"adversary_return": np.array([4.0, 4.0]), "agent_return": np.array([-4.0, -4.0])}
+    return dataclasses.replace(run, episodes=run.episodes | adversary, absolute=run.absolute | absolute)
+
+
+def test_opposed_groups_have_their_returns_side_by_side():
+    summary = summarise([opposed_run(environment={"teams": [["adversary"], ["agent"]]})], options=PLAIN)
+    assert summary.teams == {"made-up/tag": (("adversary",), ("agent",))}
+    found = {(final.group, final.mean.value) for final in summary.group_finals}
+    assert found == {("adversary", 4), ("agent", -4)}
+    assert summarise([opposed_run(environment={"teams": [["adversary", "agent"]]})], options=PLAIN).teams == {}
+
+
+def test_older_files_of_opposed_groups_take_the_first_teams_return():
+    summary = summarise([opposed_run(task="vmas/simple_tag")], options=PLAIN)
+    assert summary.finals[0].values.tolist() == [4] and said(summary, "oppose each other", "taken over adversary")
+    assert summary.task_curves[0].by_frames[0].y.value.tolist() == [2, 4]
+    new = opposed_run(task="vmas/simple_tag", environment={"teams": [["adversary"], ["agent"]]})
+    assert summarise([new], options=PLAIN).finals[0].values.tolist() == [0]  # as the file says
+
+
 # ------------------------------------------------------------------------------------------------------------- scales
 
 
@@ -333,6 +419,23 @@ def test_ranks_over_one_seed_are_not_certain():
     assert summary.ranking.probabilities is None
 
 
+def test_few_seeds_are_said():
+    few = summarise(grid({"ippo": 0.4, "mappo": 0.9}, seeds=2), options=PLAIN)
+    assert few.seeds_text.startswith("Few seeds: 2 for some algorithm")
+    assert summarise(grid({"ippo": 0.4, "mappo": 0.9}, seeds=5), options=PLAIN).seeds_text == ""
+
+
+def test_one_run_on_a_task_leaves_no_intervals_over_tasks():
+    runs = grid({"ippo": 0.4, "mappo": 0.9}, seeds=3)
+    runs = [run for run in runs if (run.task, run.algorithm) != ("made-up/b", "mappo") or run.seed == "0"]
+    summary = summarise(runs, options=PLAIN)
+    ippo, mappo = summary.aggregates
+    assert np.isnan(mappo.iqm.low) and np.isfinite(ippo.iqm.low)
+    assert summary.ranking is not None and summary.ranking.probabilities is None
+    assert np.isnan(summary.improvements[0].probability.low)
+    assert said(summary, "aggregates", "one run only of mappo on made-up/b", "no intervals over tasks")
+
+
 # ------------------------------------------------------------------------------------------------------------- curves
 
 
@@ -488,3 +591,41 @@ def test_no_jax_is_imported():
     code = "import covey.report.summary, sys; print([n for n in ('jax', 'pandas', 'scipy') if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
+
+
+# ------------------------------------------------------------------------------------------------- collected returns
+
+
+def with_records(folder: Path, seed: int, evaluations: int = 3, iterations: int = 500) -> Run:
+    """Collected returns that rise by 1 an iteration, and none in every tenth, where no episode ended."""
+    records = [
+        {
+            "kind": "train",
+            "frames": 10 * i,
+            "elapsed_seconds": float(i),
+            "collection/mean_return": i if i % 10 else None,
+        }
+        for i in range(1, iterations + 1)
+    ]
+    write_metrics(folder / str(seed), *records)
+    return make_run(seed=seed, values=np.arange(evaluations), folder=folder / str(seed))
+
+
+def test_with_few_evaluations_there_are_curves_of_what_was_collected(tmp_path):
+    summary = summarise([with_records(tmp_path, seed) for seed in range(2)], options=PLAIN)
+    [curve] = summary.task_curves[0].collected_by_frames
+    assert curve.seeds == ("0", "1") and 100 < curve.x.size <= 200
+    assert curve.y.value == pytest.approx(curve.x / 10)
+    [by_seconds] = summary.task_curves[0].collected_by_seconds
+    assert by_seconds.y.value == pytest.approx(by_seconds.x)
+
+
+def test_with_enough_evaluations_there_are_none(tmp_path):
+    summary = summarise([with_records(tmp_path, 0, evaluations=10)], options=PLAIN)
+    assert summary.task_curves[0].collected_by_frames == ()
+
+
+def test_a_failed_runs_collected_returns_are_carried_forward(tmp_path):
+    runs = [with_records(tmp_path, 0), dataclasses.replace(with_records(tmp_path, 1, iterations=100), failure="nan")]
+    [curve] = summarise(runs, options=PLAIN).task_curves[0].collected_by_frames
+    assert curve.failed == ("1",) and curve.x[-1] > 4900 and curve.runs[1, -1] == 99

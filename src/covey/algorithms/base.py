@@ -17,6 +17,7 @@ import optax
 from covey import registry
 from covey.networks.network import Model, make_model
 from covey.ops.devices import mean_over_devices
+from covey.ops.operations import one_operation
 from covey.ops.seeds import any_seed
 from covey.types import Algorithm, Array, Batch, Discrete, EnvSpec, Key, PyTree, TimeStep, Transition
 
@@ -52,7 +53,8 @@ class Context:
 
 def make_optimiser(config: Any) -> optax.GradientTransformation:
     """Adam without its step size, on gradients clipped by their norm: fields `max_grad_norm` and `adam_eps`."""
-    return optax.chain(optax.clip_by_global_norm(config.max_grad_norm), optax.scale_by_adam(eps=config.adam_eps))
+    adam = optax.chain(optax.clip_by_global_norm(config.max_grad_norm), optax.scale_by_adam(eps=config.adam_eps))
+    return optax.GradientTransformation(adam.init, one_operation(adam.update))
 
 
 def descend(optimiser: optax.GradientTransformation, state: State, name: str, grads: PyTree, lr: Array) -> State:
@@ -118,8 +120,8 @@ def make_algorithm(
 
     `model` is by `make_model`, an MLP by default; the critic's is the same unless given.
     """
-    model = model or make_model("mlp")
     config = registry.build_config(registry.algorithms[name].defaults(), fields, "algorithm")
+    model = model or make_model("mlp", **getattr(config, "model_defaults", {}))
     context = Context(model=model, critic_model=critic_model or model)
     return make_team({group: make_group(name, config, spec, group, context) for group in spec.groups})
 

@@ -26,6 +26,21 @@ class CriticOutputs(enum.Enum):
     one = "a centralised critic of continuous actions has one output, which all agents share"
 
 
+class ActorGradient(enum.Enum):
+    auto = "own where agents have rewards of their own, all where they share them"
+    own = "the agent's own action is new, the others' are as they were"
+    all = "all agents' actions are new"
+
+
+def resolve_gradient(gradient: ActorGradient, spec: EnvSpec, group: str) -> ActorGradient:
+    """`auto` settled. Where the reward is shared, all agents have the same value, and `all` follows it at less cost;
+    otherwise `all` follows the sum of the agents' values, to which an agent may sacrifice its own."""
+    if gradient is not ActorGradient.auto:
+        return gradient
+    group_spec = spec.groups[group]
+    return ActorGradient.all if group_spec.shared_reward or group_spec.num_agents == 1 else ActorGradient.own
+
+
 def resolve(sees: CriticSees, spec: EnvSpec, model: Model) -> CriticSees:
     """`auto` settled; raises where there is no global state to see, or a model that cannot see one.
 
@@ -74,6 +89,20 @@ class Critics:
     evaluate_successors: Callable[[PyTree, Array, Array, Array], Array]
     inputs: Callable[[Array, Array | None, Array | None], Array]
     recurrent: bool
+
+
+def own_values(evaluate: Callable[[Array], Array], new: Array, old: Array) -> Array:
+    """Each agent's value `[…, A]` of its own `new` action beside the others' `old` ones; actions are `[.., A, n]`.
+
+    `evaluate(actions)` gives the values of all agents `[…, A]`.
+    """
+    num_agents = new.shape[-2]
+
+    def own_value(agent: Array) -> Array:
+        mine = (jnp.arange(num_agents) == agent)[:, None]
+        return evaluate(jnp.where(mine, new, old))[..., agent]
+
+    return jnp.moveaxis(jax.vmap(own_value)(jnp.arange(num_agents)), 0, -1)
 
 
 def require_memory_of_both(actor: Network, critics: Critics) -> None:

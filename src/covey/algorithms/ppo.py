@@ -51,11 +51,11 @@ from covey.ops.schedules import Schedule, factor
 from covey.ops.seeds import any_seed
 from covey.ops.sequences import cut, take
 from covey.ops.shuffle import random_order
-from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep, Transition, pytree
+from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep, Transition, learned, pytree
 
 
 class AdvantageNormalisation(enum.Enum):
-    none = "none"
+    none = "none"  # advantages as they are
     minibatch = "by the mean and deviation of each minibatch"
     batch = "by those of the whole batch"
 
@@ -64,29 +64,36 @@ class AdvantageNormalisation(enum.Enum):
 class PpoConfig:
     """Fields of `ippo` and `mappo`. Frames are steps of one environment, whatever the number of agents."""
 
-    critic_sees: CriticSees = CriticSees.own
-    critic_outputs: CriticOutputs = CriticOutputs.per_agent
-    share_parameters: bool = True  # between the actors of a group
+    critic_sees: CriticSees = CriticSees.own  # what the critic sees
+    critic_outputs: CriticOutputs = CriticOutputs.per_agent  # how many values a centralised critic gives
+    share_parameters: bool = True  # one set of parameters for all agents of a group; false: one for each
+    # one set of critic's parameters for all agents of a group; false: one for each
     share_critic_parameters: bool = True
     agent_ids: bool = True  # append a one-hot id to observations, so that shared parameters can play different roles
-    lr: float = 1e-3
-    lr_schedule: Schedule = Schedule.linear
-    adam_eps: float = 1e-5
-    max_grad_norm: float = 0.5  # of each network
-    gamma: float = 0.99
+    lr: float = 1e-3  # Adam's step size, before `lr_schedule`
+    lr_schedule: Schedule = Schedule.linear  # how the step size changes over `experiment.schedule_frames`
+    adam_eps: float = 1e-5  # the number in Adam's denominator that keeps it above zero
+    max_grad_norm: float = 0.5  # gradients of each network are scaled down to this norm where theirs is greater
+    gamma: float = 0.99  # discount: what a reward one step later counts, against 1 now
+    # λ of generalised advantage estimation: 0 trusts the critic after one step, 1 only the rewards
     gae_lambda: float = 0.95
-    clip: float = 0.2
-    value_clip: float | None = None  # keep values within this distance of those acted with; None: plain squared error
-    value_coef: float = 0.5
-    entropy_coef: float = 0.01
-    entropy_schedule: Schedule = Schedule.constant
-    epochs: int = 8
+    clip: float = 0.2  # how far the ratio of new to old probabilities may leave 1 before its gradient is cut: PPO's ε
+    value_clip: float | None = None  # how far the critic's outputs may move in an iteration; null: plain squared error
+    value_coef: float = 0.5  # weight of the critic's loss
+    entropy_coef: float = 0.01  # weight of the policy's entropy, which rewards exploring
+    entropy_schedule: Schedule = Schedule.constant  # how `entropy_coef` changes over `experiment.schedule_frames`
+    epochs: int = 8  # passes over the batch in each iteration
+    # minibatches that the batch is split into in each epoch; unused where `minibatch_size` is set
     num_minibatches: int = 8
-    minibatch_size: int | None = None  # frames; if given, it sets the number of minibatches
-    sequence_length: int | None = None  # steps a memory is unrolled in learning; None: the whole rollout
+    # frames in a minibatch, which sets the number of minibatches; null: `num_minibatches` decides
+    minibatch_size: int | None = None
+    # steps a memory is unrolled in learning; null: the whole rollout; unused without memory
+    sequence_length: int | None = None
+    # how advantages are normalised before the loss
     advantage_normalisation: AdvantageNormalisation = AdvantageNormalisation.minibatch
+    # normalise observations and the global state by their running mean and deviation
     observation_normalisation: bool = False
-    value_normalisation: bool = True
+    value_normalisation: bool = True  # normalise the critic's targets by their running mean and deviation
 
     def __post_init__(self) -> None:
         above_zero(self, "lr", "adam_eps", "max_grad_norm", "clip")
@@ -119,11 +126,11 @@ MAPPO = PpoConfig(critic_sees=CriticSees.auto)
 class PpoState:
     """All that a group learns. `coefficients` are the bases that schedules scale; callbacks may set them."""
 
-    params: dict[str, PyTree]  # actor, critic
+    params: dict[str, PyTree] = learned()  # actor, critic
     optimiser: dict[str, PyTree]
-    observation_moments: Moments
-    state_moments: Moments
-    value_moments: Moments
+    observation_moments: Moments = learned(parameters=False)
+    state_moments: Moments = learned(parameters=False)
+    value_moments: Moments = learned(parameters=False)
     coefficients: dict[str, Array]
 
 
@@ -139,12 +146,14 @@ class Samples:
     raw_action: Array
     log_prob: Array
     value: Array
+    output: Array | None  # of the critic when acting, in its own units; only where `value_clip` compares with it
     advantage: Array
     target: Array
     noise: Array | None  # for the estimate of the entropy, where it has no closed form
     carry: PyTree
 
 
+OBSERVATION_CLIP = 10.0  # deviations
 VALUE_DECAY = 0.99  # of the moments of value targets, per iteration: targets move as the policy improves
 
 
@@ -198,14 +207,14 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
     def observe(state: PpoState, observation: Array, global_state: Array | None) -> tuple[Array, Array]:
         """What actor and critic are shown, normalised where asked for."""
         if config.observation_normalisation:
-            observation = normalise(observation, state.observation_moments)
+            observation = normalise(observation, state.observation_moments, clip=OBSERVATION_CLIP)
         if sees is CriticSees.own:
             return observation, observation
         if sees is CriticSees.joint:  # [T, B, A, …] to [T, B, A * …]
             return observation, observation.reshape(*observation.shape[:2], -1)
         assert global_state is not None
         if config.observation_normalisation:
-            global_state = normalise(global_state, state.state_moments)
+            global_state = normalise(global_state, state.state_moments, clip=OBSERVATION_CLIP)
         return observation, global_state
 
     def evaluate_critic(params: PyTree, inputs: Array, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
@@ -217,6 +226,9 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
 
     def to_value(state: PpoState, output: Array) -> Array:
         return scale_up(output, state.value_moments) if config.value_normalisation else output
+
+    def to_output(state: PpoState, value: Array) -> Array:
+        return normalise(value, state.value_moments) if config.value_normalisation else value
 
     def act(state: PpoState, timestep: TimeStep, carry: PyTree, key: Key, explore: bool) -> tuple[Array, dict, PyTree]:
         step = timestep.groups[group]
@@ -233,7 +245,10 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
                 state.params["critic"], successor, carry["critic"], jnp.zeros_like(timestep.last[None])
             )[0]
 
-        successor_value = jax.lax.cond(any_seed(timestep.truncated.any()), value_of_successor, lambda: value)
+        # Without a truncation nobody asks for it. Zero, since what is acted on may belong to the next episode.
+        successor_value = jax.lax.cond(
+            any_seed(timestep.truncated.any()), value_of_successor, lambda: jnp.zeros_like(value)
+        )
         parameters = parameters[0]
         mask = step.action_mask
         raw = distribution.sample(parameters, mask, key) if explore else distribution.mode(parameters, mask)
@@ -273,6 +288,7 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
             raw_action=transitions.extras["raw_action"],
             log_prob=transitions.extras["log_prob"],
             value=value,
+            output=None if config.value_clip is None else to_output(state, value),
             advantage=advantage,
             target=target,
             noise=random.normal(key, noise_shape) if distribution.noise_size else None,
@@ -291,15 +307,9 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
         policy_loss = clipped_policy_loss(
             log_prob, samples.log_prob, samples.advantage, samples.weight, clip=config.clip
         )
-
-        target, old_value = samples.target, samples.value
-        if config.value_normalisation:
-            target, old_value = (normalise(x, state.value_moments) for x in (target, old_value))
-        if config.value_clip is None:
-            critic_loss = value_loss(output, target, samples.weight)
-        else:
-            critic_loss = clipped_value_loss(output, old_value, target, samples.weight, clip=config.value_clip)
-
+        critic_loss = fit_values(
+            output, samples.output, to_output(state, samples.target), samples.weight, clip=config.value_clip
+        )
         loss = policy_loss - entropy_coef * entropy + config.value_coef * critic_loss
         metrics = {
             "policy_loss": policy_loss,
@@ -377,6 +387,18 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
 
 
 # ----------------------------------------------------------------------------------------------------------- parts
+
+
+def fit_values(output: Array, old_output: Array | None, target: Array, weight: Array, *, clip: float | None) -> Array:
+    """The critic's loss. All are in the units of its outputs, so that `clip` compares like with like.
+
+    `old_output` is what the critic gave when acting. As a value under moments that moved since, it would seem to be
+    far from `output` before a single step was taken, and the clipped loss would have no gradient.
+    """
+    if clip is None:
+        return value_loss(output, target, weight)
+    assert old_output is not None
+    return clipped_value_loss(output, old_output, target, weight, clip=clip)
 
 
 def _sequence_length(config: PpoConfig, recurrent: bool) -> int:

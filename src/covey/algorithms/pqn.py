@@ -9,7 +9,7 @@ and fits Q to them in a few epochs of minibatches. Agents learn by themselves, o
 theirs (`mixer=sum`, as in VDN).
 
 Differences from the paper:
-- Layer normalisation, on which it relies, is the model's field: `model.norm=layer`.
+- Layer normalisation, on which it relies, is the model's field. It is on unless the user says `model.norm=none`.
 - Time limits bootstrap from the true final observation; dead agents count for nothing.
 - With memory, minibatches are of whole rollouts, each from the carry that it was acted with.
 """
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import jax
@@ -37,7 +38,7 @@ from covey.ops.schedules import Schedule, factor
 from covey.ops.sequences import cut, take
 from covey.ops.shuffle import random_order
 from covey.ops.targets import masked_argmax, masked_max, take_action
-from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep, pytree
+from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep, learned, pytree
 
 
 class Mixing(enum.Enum):
@@ -51,20 +52,22 @@ class PqnConfig:
 
     evaluates_greedily: ClassVar[bool] = True
     discrete_actions_only: ClassVar[bool] = True
-    mixer: Mixing = Mixing.sum
-    share_parameters: bool = True
-    agent_ids: bool = True
-    lr: float = 5e-4
-    lr_schedule: Schedule = Schedule.linear
-    adam_eps: float = 1e-5
-    max_grad_norm: float = 10.0
-    gamma: float = 0.99
-    q_lambda: float = 0.65
-    epsilon_start: float = 1.0
-    epsilon_end: float = 0.05
-    epsilon_fraction: float = 0.2  # of the frames, over which epsilon falls from start to end
-    epochs: int = 4
-    num_minibatches: int = 8
+    model_defaults: ClassVar[Mapping[str, str]] = {"norm": "layer"}  # without targets, only the norm keeps it stable
+    mixer: Mixing = Mixing.sum  # how the team's value is made of the agents'
+    share_parameters: bool = True  # one set of parameters for all agents of a group; false: one for each
+    agent_ids: bool = True  # append a one-hot id to observations, so that shared parameters can play different roles
+    lr: float = 5e-4  # Adam's step size, before `lr_schedule`
+    lr_schedule: Schedule = Schedule.linear  # how the step size changes over `experiment.schedule_frames`
+    adam_eps: float = 1e-5  # the number in Adam's denominator that keeps it above zero
+    max_grad_norm: float = 10.0  # gradients are scaled down to this norm where theirs is greater
+    gamma: float = 0.99  # discount: what a reward one step later counts, against 1 now
+    q_lambda: float = 0.65  # λ of the returns: 0 bootstraps after one step, 1 only at the end of the rollout
+    epsilon_start: float = 1.0  # probability of a random action at the start
+    epsilon_end: float = 0.05  # probability of a random action after `epsilon_fraction` of the frames
+    # share of `experiment.schedule_frames` over which the probability falls from start to end
+    epsilon_fraction: float = 0.2
+    epochs: int = 4  # passes over the batch in each iteration
+    num_minibatches: int = 8  # minibatches that the batch is split into in each epoch
 
     def __post_init__(self) -> None:
         above_zero(self, "lr", "adam_eps", "max_grad_norm")
@@ -84,7 +87,7 @@ PQN = PqnConfig()
 class PqnState:
     """All that a group learns; `epsilon` is in use."""
 
-    params: PyTree
+    params: PyTree = learned()
     optimiser: PyTree
     epsilon: Array
     coefficients: dict[str, Array]

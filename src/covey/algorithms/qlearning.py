@@ -40,7 +40,7 @@ from covey.ops.losses import weighted_mean
 from covey.ops.mixing import team_of
 from covey.ops.schedules import Schedule, factor
 from covey.ops.targets import first_and_last, masked_argmax, move_towards, n_step_targets, take_action
-from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep, Transition, pytree
+from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep, Transition, learned, pytree
 
 
 class Mixing(enum.Enum):
@@ -55,26 +55,32 @@ class QLearningConfig:
 
     evaluates_greedily: ClassVar[bool] = True
     discrete_actions_only: ClassVar[bool] = True
-    mixer: Mixing = Mixing.none
-    mixer_size: int = 32  # of the mixing network's hidden layer
-    hyper_layers: int = 2  # of the networks that make its weights from the state: 1 or 2
-    mixer_bias_gain: float = 0.01  # scales the mixing network's biases at first, so that the team's value is near zero
-    share_parameters: bool = True
-    agent_ids: bool = True
+    mixer: Mixing = Mixing.none  # how the team's value is made of the agents'
+    mixer_size: int = 32  # size of the mixing network's hidden layer; only for mixer=monotonic
+    # layers of the networks that make the mixer's weights from the state: 1 or 2; only for mixer=monotonic
+    hyper_layers: int = 2
+    # scale of the mixing network's biases at the start, so that the team's value is near zero
+    mixer_bias_gain: float = 0.01
+    share_parameters: bool = True  # one set of parameters for all agents of a group; false: one for each
+    agent_ids: bool = True  # append a one-hot id to observations, so that shared parameters can play different roles
+    # choose the next action by the network and rate it by the target network, against overestimation
     double_q: bool = True
-    lr: float = 5e-4
-    lr_schedule: Schedule = Schedule.constant
-    adam_eps: float = 1e-5
-    max_grad_norm: float = 10.0
-    gamma: float = 0.99
-    n_step: int = 1
-    epsilon_start: float = 1.0
-    epsilon_end: float = 0.05
-    epsilon_fraction: float = 0.3  # of the frames, over which epsilon falls from start to end
-    tau: float = 0.005  # how far the target network moves in each update
-    target_interval: int | None = None  # updates between copies to the target network, instead of `tau`
-    sequence_length: int = 16  # steps a memory is unrolled in learning, besides `burn_in`
-    burn_in: int = 0
+    lr: float = 5e-4  # Adam's step size, before `lr_schedule`
+    lr_schedule: Schedule = Schedule.constant  # how the step size changes over `experiment.schedule_frames`
+    adam_eps: float = 1e-5  # the number in Adam's denominator that keeps it above zero
+    max_grad_norm: float = 10.0  # gradients are scaled down to this norm where theirs is greater
+    gamma: float = 0.99  # discount: what a reward one step later counts, against 1 now
+    n_step: int = 1  # rewards summed before a target bootstraps from a value
+    epsilon_start: float = 1.0  # probability of a random action at the start
+    epsilon_end: float = 0.05  # probability of a random action after `epsilon_fraction` of the frames
+    # share of `experiment.schedule_frames` over which the probability falls from start to end
+    epsilon_fraction: float = 0.3
+    # how far the target network moves towards the network in each update: 0 not at all, 1 all the way
+    tau: float = 0.005
+    # updates between whole copies to the target network, instead of `tau`; null: `tau` decides
+    target_interval: int | None = None
+    sequence_length: int = 16  # steps a memory is unrolled in learning, after `burn_in`; unused without memory
+    burn_in: int = 0  # steps before each sequence that only fill the memory and are not learned from
 
     def __post_init__(self) -> None:
         above_zero(self, "lr", "adam_eps", "max_grad_norm", "mixer_bias_gain")
@@ -98,8 +104,8 @@ QMIX = QLearningConfig(mixer=Mixing.monotonic, lr=2e-4, tau=0.002)
 class QState:
     """All that a group learns. `coefficients` are what schedules scale and callbacks may set; `epsilon` is in use."""
 
-    params: dict[str, PyTree]  # network, mixer
-    target: dict[str, PyTree]
+    params: dict[str, PyTree] = learned()  # network, mixer
+    target: dict[str, PyTree] = learned(copies="params")
     optimiser: PyTree
     epsilon: Array
     updates: Array

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
-from covey.ops import random
-from covey.ops.distributions import make_distribution
-from covey.types import ActionSpec, Algorithm, Array, Continuous, EnvSpec, Key, PyTree, TimeStep
+from covey.ops.exploration import sample_uniform
+from covey.types import Algorithm, Array, EnvSpec, Key, PyTree, TimeStep
 
 
 def make_random_team(spec: EnvSpec) -> Algorithm:
@@ -39,12 +37,3 @@ def make_random_group(spec: EnvSpec, group: str) -> Algorithm:
 
 def _never(*_: Any) -> Any:
     raise NotImplementedError("who acts at random does not learn")
-
-
-def sample_uniform(action: ActionSpec, shape: tuple[int, ...], mask: Array | None, key: Key) -> Array:
-    """Actions `[*shape, …]`, uniform over what is legal."""
-    if isinstance(action, Continuous):
-        low, high = jnp.asarray(action.low), jnp.asarray(action.high)
-        return low + (high - low) * random.uniform(key, (*shape, action.size))
-    distribution = make_distribution(action)
-    return distribution.sample(jnp.zeros((*shape, distribution.num_parameters)), mask, key)

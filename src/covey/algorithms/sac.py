@@ -9,6 +9,11 @@ counts:
 With discrete actions the critics give a value to each, and expectations over the policy are exact. The two names differ
 in what critics see: each agent's own observation and action, or everyone's.
 
+`actor_gradient` says which actions a centralised critic sees in the actor's loss, where actions are continuous. With
+`own`, agent i's value is that of its own new action beside the others' actions as they were: it follows its own value.
+With `all`, everyone's actions are new, and each agent follows the sum of all values, which is the group's return. The
+default is `own` where rewards are individual, and `all` where the task shares them, since it costs less.
+
 Memory: actors go on from the carry that a sequence's first step was acted with, critics, which never act, from an empty
 one; `burn_in` steps bring both up to date and are not learned from.
 
@@ -17,7 +22,7 @@ Differences from the papers:
 - Policy and critics step at once, each from the others as they were: the devices meet once in an update.
 - A centralised critic has an output for each agent: rewards need not be shared.
 - A critic with memory remembers the actions that it is shown: in the actor's loss, the policy's new ones.
-- In the actor's loss all agents' actions are drawn anew, and the gradient reaches every agent's.
+- Where rewards are shared, the actor's loss draws all agents' actions from the policy, and the gradient reaches each.
 - The target entropy of discrete actions is a share of the largest possible.
 """
 
@@ -38,7 +43,15 @@ from covey.algorithms.base import (
     mean_over_living,
     now_and_then,
 )
-from covey.algorithms.critics import CriticOutputs, CriticSees, make_critics, require_memory_of_both
+from covey.algorithms.critics import (
+    ActorGradient,
+    CriticOutputs,
+    CriticSees,
+    make_critics,
+    own_values,
+    require_memory_of_both,
+    resolve_gradient,
+)
 from covey.checks import above_zero, at_least, between_0_and_1
 from covey.networks.network import apply_after, apply_with_successors, make_network
 from covey.ops.distributions import make_distribution, masked_logits
@@ -56,6 +69,7 @@ from covey.types import (
     PyTree,
     TimeStep,
     Transition,
+    learned,
     pytree,
 )
 
@@ -64,27 +78,32 @@ from covey.types import (
 class SacConfig:
     """Fields of `isac` and `masac`."""
 
-    critic_sees: CriticSees = CriticSees.own
-    critic_outputs: CriticOutputs = CriticOutputs.per_agent
-    num_critics: int = 2
-    share_parameters: bool = True  # between the actors of a group
+    critic_sees: CriticSees = CriticSees.own  # what the critic sees
+    # whose actions are the actor's new ones when a centralised critic of continuous actions rates it
+    actor_gradient: ActorGradient = ActorGradient.auto
+    critic_outputs: CriticOutputs = CriticOutputs.per_agent  # how many values a centralised critic gives
+    num_critics: int = 2  # critics learned side by side; targets take the smallest of their values
+    share_parameters: bool = True  # one set of parameters for all agents of a group; false: one for each
+    # one set of critic's parameters for all agents of a group; false: one for each
     share_critic_parameters: bool = True
-    agent_ids: bool = True
-    lr: float = 1e-3
-    alpha_lr: float | None = None  # of the temperature; None: `lr`
-    lr_schedule: Schedule = Schedule.constant
-    adam_eps: float = 1e-5
-    max_grad_norm: float = 5.0  # of each network
-    gamma: float = 0.99
-    n_step: int = 1
-    tau: float = 0.005  # how far target critics move in each update
-    policy_delay: int = 1  # updates of the critics for each of the actor
-    alpha: float = 0.1  # the temperature at the start
-    learn_alpha: bool = True
-    target_entropy: float | None = None  # of continuous actions; None: −1 for each, where bounds are ±1
-    discrete_entropy: float = 0.2  # of discrete actions, a share of the largest entropy that legal ones can have
-    sequence_length: int = 16  # steps a memory is unrolled in learning, besides `burn_in`
-    burn_in: int = 0
+    agent_ids: bool = True  # append a one-hot id to observations, so that shared parameters can play different roles
+    lr: float = 1e-3  # Adam's step size, before `lr_schedule`
+    alpha_lr: float | None = None  # step size of the temperature; null: `lr`
+    lr_schedule: Schedule = Schedule.constant  # how the step size changes over `experiment.schedule_frames`
+    adam_eps: float = 1e-5  # the number in Adam's denominator that keeps it above zero
+    max_grad_norm: float = 5.0  # gradients of each network are scaled down to this norm where theirs is greater
+    gamma: float = 0.99  # discount: what a reward one step later counts, against 1 now
+    n_step: int = 1  # rewards summed before a target bootstraps from a value
+    tau: float = 0.005  # how far target critics move towards the critics in each update: 0 not at all, 1 all the way
+    policy_delay: int = 1  # updates of the critics for each update of the actor
+    alpha: float = 0.1  # the temperature, which weighs the policy's entropy, at the start
+    learn_alpha: bool = True  # adapt the temperature so that the entropy reaches its target; false: it stays
+    # entropy to reach with continuous actions; null: −1 for each action, where bounds are ±1
+    target_entropy: float | None = None
+    # entropy to reach with discrete actions, as a share of the largest that the legal ones allow
+    discrete_entropy: float = 0.2
+    sequence_length: int = 16  # steps a memory is unrolled in learning, after `burn_in`; unused without memory
+    burn_in: int = 0  # steps before each sequence that only fill the memory and are not learned from
 
     def __post_init__(self) -> None:
         above_zero(self, "lr", "alpha_lr", "adam_eps", "max_grad_norm", "alpha")
@@ -101,8 +120,8 @@ MASAC = SacConfig(critic_sees=CriticSees.auto)
 class SacState:
     """All that a group learns."""
 
-    params: dict[str, PyTree]  # actor, critic, log_alpha
-    target: PyTree  # critics
+    params: dict[str, PyTree] = learned()  # actor, critic, log_alpha
+    target: PyTree = learned(copies="params.critic")
     optimiser: dict[str, PyTree]
     updates: Array
     coefficients: dict[str, Array]
@@ -137,6 +156,8 @@ def make_sac(config: SacConfig, spec: EnvSpec, group: str, context: Context) -> 
         share_parameters=config.share_critic_parameters,
     )
     require_memory_of_both(actor, critics)
+    gradient = resolve_gradient(config.actor_gradient, spec, group)
+    separately = gradient is ActorGradient.own and config.critic_sees is not CriticSees.own
     optimiser = make_optimiser(config)
     burn_in = config.burn_in if actor.recurrent else 0
 
@@ -165,6 +186,10 @@ def make_sac(config: SacConfig, spec: EnvSpec, group: str, context: Context) -> 
 
     # --------------------------------------------------------------------------------------------------- soft values
 
+    def temperature(state: SacState) -> Array:
+        """α; where it is not learned, as configured, even if the state was taken from a run that learned it."""
+        return jnp.exp(state.params["log_alpha"] if config.learn_alpha else jnp.float32(math.log(config.alpha)))
+
     def soft_value(values: Array, parameters: Array, mask: Array | None, log_prob: Array | None, alpha: Array) -> Array:
         """E_π[min_k Q_k − α log π], exact for discrete actions: `[L, N, A]` of values `[K, L, N, A, n]`."""
         smallest = values.min(axis=0)
@@ -191,7 +216,7 @@ def make_sac(config: SacConfig, spec: EnvSpec, group: str, context: Context) -> 
         inputs = critics.inputs(first.observation, first.state, taken)
         next_inputs = critics.inputs(ends.next_observation, ends.next_state, action)
         values = critics.evaluate_successors(state.target, inputs, next_inputs, first.reset)
-        alpha = jnp.exp(state.params["log_alpha"])
+        alpha = temperature(state)
         next_value = soft_value(values, parameters, ends.next_action_mask, log_prob, alpha)
         last = jnp.broadcast_to(steps.last[..., None], steps.reward.shape)
         return n_step_targets(
@@ -223,10 +248,17 @@ def make_sac(config: SacConfig, spec: EnvSpec, group: str, context: Context) -> 
         parameters = apply_after(actor, params, steps.observation, carry, steps.reset, burn_in)
         mask = None if steps.action_mask is None else steps.action_mask[burn_in:]
         action, log_prob = draw(parameters, mask, key)
-        shown = None if action is None else jnp.concatenate([steps.action[:burn_in], action])
-        inputs = critics.inputs(steps.observation, steps.state, shown)
-        values = critics.evaluate(state.params["critic"], inputs, steps.reset, burn_in)
-        alpha = jnp.exp(state.params["log_alpha"])
+
+        def values_of(action: Array | None) -> Array:
+            shown = None if action is None else jnp.concatenate([steps.action[:burn_in], action])
+            inputs = critics.inputs(steps.observation, steps.state, shown)
+            return critics.evaluate(state.params["critic"], inputs, steps.reset, burn_in)
+
+        if separately and action is not None:
+            values = own_values(lambda new: values_of(new)[..., 0], action, steps.action[burn_in:])[..., None]
+        else:
+            values = values_of(action)
+        alpha = temperature(state)
         value = soft_value(values, parameters, mask, log_prob, alpha)
         entropy = distribution.entropy(parameters, mask, None) if log_prob is None else -log_prob
         surplus = entropy - target_entropy(config, action_spec, mask)
@@ -285,7 +317,7 @@ def make_sac(config: SacConfig, spec: EnvSpec, group: str, context: Context) -> 
             return descend(optimiser, state, "log_alpha", means["surplus"], alpha_lr)
 
         state = now_and_then(updates, delay, partial(improve, state), otherwise=lambda: state)
-        alpha = jnp.exp(state.params["log_alpha"])
+        alpha = temperature(state)
         return state, {**means["metrics"], **means["delayed"], "alpha": alpha, "lr": lr, **users_metrics}, wrong
 
     return Algorithm(

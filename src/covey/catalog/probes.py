@@ -12,6 +12,7 @@ _PROBES = {
     "masked": ("MaskedActions", "the best action is illegal: best 1, a broken mask 10"),
     "choices": ("ManyChoices", "multi-discrete actions: best 1"),
     "target": ("ContinuousTarget", "continuous actions: best 1"),
+    "selfish": ("Selfish", "continuous actions: each agent's best is 1, the group's sum wants agent 0 at −1"),
     "rows": ("Rows", "observations [N, F]: best 1"),
     "compare": ("Compare", "above the team's mean or not: best 1, each alone below 0.55"),
     "memory": ("Memory", "a cue to remember: best 1, without memory 0.5"),

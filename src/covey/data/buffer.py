@@ -19,13 +19,16 @@ class Place(enum.Enum):
 class BufferConfig:
     """Fields of `buffer`."""
 
-    size: int = 100_000  # frames
-    batch_size: int = 128  # sequences in a sample
-    place: Place = Place.device
-    in_checkpoints: bool = True  # without it checkpoints are small, and a resumed run fills its buffer anew
-    prioritised: bool = False
-    priority_exponent: float = 0.6
-    importance_exponent: float = 0.4  # of the weights that make up for sampling some more often; 1: fully
+    size: int = 100_000  # frames that the buffer holds; newer ones replace the oldest
+    batch_size: int = 128  # sequences in each sample that an update learns from
+    place: Place = Place.device  # where the buffer's contents are; on a CPU both are the same memory
+    # save the buffer with each checkpoint; false: small checkpoints, and a resumed run updates less often until its
+    # buffer is filled again
+    in_checkpoints: bool = True
+    prioritised: bool = False  # sample sequences with a large temporal-difference error more often; false: all alike
+    priority_exponent: float = 0.6  # how much errors matter in prioritised sampling: 0 not at all, 1 in proportion
+    # how far losses are weighted to make up for prioritised sampling: 0 not at all, 1 fully
+    importance_exponent: float = 0.4
 
     def __post_init__(self) -> None:
         at_least(self, 1, "size", "batch_size")

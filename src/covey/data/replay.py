@@ -40,6 +40,7 @@ class Replay:
     init(transitions) -> state                           `transitions` of one step [B], for their shapes
     add(state, transitions [T, B]) -> state
     can_sample(state) -> []
+    held(state) -> []                                    steps of each environment that are stored, up to `length`
     sample(state, key) -> Sample
     set_priorities(state, sample, priorities [N]) -> state
     """
@@ -47,8 +48,10 @@ class Replay:
     init: Callable[[Transitions], PyTree]
     add: Callable[[PyTree, Transitions], PyTree]
     can_sample: Callable[[PyTree], Array]
+    held: Callable[[PyTree], Array]
     sample: Callable[[PyTree, Key], Sample]
     set_priorities: Callable[[PyTree, Sample, Array], PyTree]
+    length: int  # steps of each environment that fit
     in_host: bool = False  # the state's `HOST_PART` is in the host's memory
 
 
@@ -105,6 +108,9 @@ def make_replay(
     def can_sample(state: PyTree) -> Array:
         return buffer.can_sample(state["buffer"])
 
+    def held(state: PyTree) -> Array:
+        return jnp.where(state["buffer"].is_full, length, state["buffer"].current_index)
+
     def set_priorities(state: PyTree, sample: Sample, priorities: Array) -> PyTree:
         if not config.prioritised:
             return state
@@ -116,7 +122,14 @@ def make_replay(
         return state | {"buffer": state["buffer"].replace(sum_tree_state=tree)}
 
     return Replay(
-        init=init, add=add, can_sample=can_sample, sample=sample, set_priorities=set_priorities, in_host=in_host
+        init=init,
+        add=add,
+        can_sample=can_sample,
+        held=held,
+        sample=sample,
+        set_priorities=set_priorities,
+        length=length,
+        in_host=in_host,
     )
 
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Protocol
 
 import jax.numpy as jnp
 import numpy as np
 
 from covey import registry
+from covey.checks import LARGEST_INT, at_least, at_most
+from covey.errors import CoveyError, UsageError
 from covey.types import Array, EnvSpec, GroupStep, Key, PyTree, TimeStep
 
 Actions = dict[str, Array]
@@ -39,6 +41,7 @@ class Reward(enum.Enum):
     """Who gets which reward."""
 
     individual = "each agent what the task gives it"
+    shared = "as the task itself shares it; only for tasks that do"
     team_sum = "every agent the sum over its group"
     team_mean = "every agent the mean over its group"
 
@@ -47,13 +50,31 @@ class Reward(enum.Enum):
 class TaskConfig:
     """Fields of every task. A suite's own dataclass inherits from this one and states its defaults."""
 
-    reward: Reward = Reward.individual
-    time_limit: int = 100  # steps
-    time_limit_terminates: bool = False  # the limit is a truncation, through which values bootstrap; true: an ending
+    reward: Reward = Reward.individual  # who gets which reward
+    time_limit: int = 100  # steps after which an episode is cut
+    # the time limit is an ending, after which nothing is worth anything; false: a cut, through which values bootstrap
+    time_limit_terminates: bool = False
+
+    largest_count: ClassVar[int] = LARGEST_INT  # the most of anything that a task counts, besides its steps
+    shares_reward: ClassVar[bool] = False  # the task has a way of its own to share rewards: `reward=shared`
 
     def __post_init__(self) -> None:
-        if self.time_limit < 1:
-            raise ValueError(f"time_limit must be at least 1, not {self.time_limit}")
+        at_least(self, 1, "time_limit")
+        counts = [name for name, value in vars(self).items() if type(value) is int and name != "time_limit"]
+        at_most(self, self.largest_count, *counts)
+        if self.reward is Reward.shared and not self.shares_reward:
+            raise ValueError("reward=shared is for tasks that share it by themselves; here, team_sum and team_mean do")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SuiteConfig(TaskConfig):
+    """Fields of every task of the suites that come with covey.
+
+    Their programs grow with each agent, ray or row of a grid, some with the square: more than a few hundred would be
+    traced for hours, or not fit into the memory.
+    """
+
+    largest_count: ClassVar[int] = 256
 
 
 def make_env(name: str, **fields: Any) -> Env:
@@ -63,15 +84,44 @@ def make_env(name: str, **fields: Any) -> Env:
 
 
 def make_env_from_config(name: str, config: TaskConfig) -> Env:
-    """The registered environment under the wrappers that every task gets: shared reward and time limit."""
-    from covey.envs.wrappers import ShareReward, TimeLimit
+    """The registered environment under the wrappers that every task gets: lifetimes, time limit and shared reward."""
+    from covey.envs.wrappers import Lifetimes, ShareReward, TimeLimit
 
-    env: Env = TimeLimit(
-        registry.tasks[name].make_function()(config), config.time_limit, terminates=config.time_limit_terminates
-    )
-    if config.reward is not Reward.individual:
+    env = make_bare_env(name, config)
+    if not registry.tasks[name].built_in:
+        from covey.envs.check import check_shapes
+
+        check_shapes(env, f"task {name}")
+    if not env.spec.keeps_lifetimes:
+        env = Lifetimes(env)
+    env = TimeLimit(env, config.time_limit, terminates=config.time_limit_terminates)
+    if config.reward in (Reward.team_sum, Reward.team_mean):
         env = ShareReward(env, config.reward)
     return env
+
+
+def present_teams(teams: Sequence[Sequence[str]], groups: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+    """`teams` without the groups that a configuration of the task does not have; () where one team is left."""
+    present = set(groups)
+    kept = [tuple(group for group in team if group in present) for team in teams]
+    found = tuple(team for team in kept if team)
+    return found if len(found) > 1 else ()
+
+
+def make_bare_env(name: str, config: TaskConfig) -> Env:
+    """The registered environment itself."""
+    entry = registry.tasks[name]
+    if entry.built_in:
+        try:
+            return entry.make_function()(config)
+        except CoveyError:
+            raise
+        except Exception as error:
+            what = f"{type(error).__name__}: {error}"
+            raise UsageError(f"task '{name}' cannot be made with these fields: {what}") from error
+    from covey.envs.check import run_users_code
+
+    return run_users_code(f"task {name}", "making it", lambda: entry.make_function()(config))
 
 
 def first_step(

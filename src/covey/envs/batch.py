@@ -9,17 +9,19 @@ episodes end one by one or in lockstep. (Under `vmap` a `cond` runs both branche
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from covey.envs.base import Actions, Env
-from covey.envs.wrappers import Wrapper
+from covey.envs.wrappers import Wrapper, earned
 from covey.metrics import EPISODE_LENGTH, MEAN_RETURN, group_return
+from covey.ops.operations import one_operation
 from covey.ops.seeds import any_seed
-from covey.types import Array, EnvSpec, GroupStep, Key, PyTree, TimeStep, pytree
+from covey.types import Array, EnvSpec, Key, PyTree, TimeStep, pytree
 
 
 @pytree
@@ -58,6 +60,11 @@ class BatchedEnv:
     env: Env
     num_envs: int
     stagger: bool = False
+    compile_steps: bool = False  # even under `jax.disable_jit`
+
+    def __post_init__(self) -> None:
+        if self.compile_steps:
+            object.__setattr__(self, "step", one_operation(self.step))
 
     @property
     def spec(self) -> EnvSpec:
@@ -83,6 +90,7 @@ class BatchedEnv:
     def step(self, state: BatchState, actions: Actions, key: Key) -> tuple[BatchState, TimeStep, Episodes]:
         key_step, key_pool = jax.random.split(key)
         env_state, timestep = jax.vmap(self.env.step)(state.env, actions, jax.random.split(key_step, self.num_envs))
+        timestep = settle_endings(timestep)
         episodes = add_step(state.episodes, timestep, self.spec)
         state = dataclasses.replace(state, env=env_state, episodes=restart_episodes(episodes, timestep.last, self.spec))
 
@@ -100,9 +108,17 @@ class BatchedEnv:
     def _reset_ended(self, state: BatchState, timestep: TimeStep, key: Key) -> tuple[BatchState, TimeStep]:
         ended = timestep.last
         num_ended = ended.sum(dtype=jnp.int32)
+        used_up = state.used + num_ended > self.num_envs
+
+        def refilled(pool: PyTree, pool_first: TimeStep) -> tuple[PyTree, TimeStep, Array]:
+            # Seeds that train at once come here together. One whose pool is not used up keeps it, as if it were alone.
+            new = (pool, pool_first, jnp.zeros((), jnp.int32))
+            old = (state.pool, state.pool_first, state.used)
+            return jax.tree.map(lambda new, old: jnp.where(used_up, new, old), new, old)
+
         pool, pool_first, used = jax.lax.cond(
-            any_seed(state.used + num_ended > self.num_envs),
-            lambda: (*self._reset_all(key), jnp.zeros((), jnp.int32)),
+            any_seed(used_up),
+            lambda: refilled(*self._reset_all(key)),
             lambda: (state.pool, state.pool_first, state.used),
         )
         fresh = used + jnp.cumsum(ended) - 1  # the pool's index for each environment that ended
@@ -113,6 +129,13 @@ class BatchedEnv:
         env_state = jax.tree.map(take, pool, state.env)
         state = dataclasses.replace(state, env=env_state, pool=pool, pool_first=pool_first, used=used + num_ended)
         return state, begin_episodes(timestep, pool_first, take)
+
+
+def settle_endings(timestep: TimeStep) -> TimeStep:
+    """`timestep [B]`, truncated also where its last step cuts off an agent that has not terminated."""
+    cut_off = [jnp.any(group.alive & ~group.terminated, axis=-1) for group in timestep.groups.values()]
+    truncated = functools.reduce(jnp.logical_or, cut_off, timestep.truncated)
+    return dataclasses.replace(timestep, truncated=timestep.last & truncated)
 
 
 def begin_episodes(timestep: TimeStep, first: TimeStep, take: Any) -> TimeStep:
@@ -146,8 +169,12 @@ def add_step(episodes: Episodes, timestep: TimeStep, spec: EnvSpec) -> Episodes:
         "last": lambda _, new: new,
         "max": jnp.maximum,
     }
+    groups = timestep.groups
     return Episodes(
-        returns={name: total + earned(timestep.groups[name]).mean(axis=-1) for name, total in episodes.returns.items()},
+        returns={
+            name: total + earned(groups[name], groups[name].reward).mean(axis=-1)
+            for name, total in episodes.returns.items()
+        },
         length=episodes.length + 1,
         metrics={
             name: reduce[spec.metrics[name].reduction](value, timestep.metrics[name].astype(jnp.float32))
@@ -156,18 +183,14 @@ def add_step(episodes: Episodes, timestep: TimeStep, spec: EnvSpec) -> Episodes:
     )
 
 
-def earned(group: GroupStep) -> Array:
-    """The rewards of agents that were alive when they acted: they still are, or this step was their last."""
-    return jnp.where(group.alive | group.terminated, group.reward, 0.0)
-
-
 def restart_episodes(episodes: Episodes, ended: Array, spec: EnvSpec) -> Episodes:
     fresh = init_episodes(spec, ended.shape[0])
     return jax.tree.map(lambda new, old: jnp.where(ended, new, old), fresh, episodes)
 
 
-def episode_values(episodes: Episodes) -> dict[str, Array]:
-    """By metric name: `mean_return`, the mean over groups; each group's return, the length and the task's own."""
-    mean = jnp.stack(list(episodes.returns.values())).mean(axis=0)
+def episode_values(episodes: Episodes, scored: Sequence[str] | None = None) -> dict[str, Array]:
+    """By metric name: `mean_return`, the mean over the groups `scored` (None: all, which is right where no groups
+    oppose each other); each group's return, the length and the task's own."""
+    mean = jnp.stack([episodes.returns[group] for group in scored or episodes.returns]).mean(axis=0)
     returns = {group_return(group): value for group, value in episodes.returns.items()}
     return {MEAN_RETURN: mean, **returns, EPISODE_LENGTH: episodes.length, **episodes.metrics}

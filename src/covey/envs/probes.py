@@ -21,7 +21,7 @@ GROUP = "agents"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProbeConfig(TaskConfig):
-    num_agents: int = 2
+    num_agents: int = 2  # agents
     time_limit: int = 10
 
 
@@ -42,6 +42,7 @@ class Probe:
             groups={GROUP: group},
             time_limit=self.config.time_limit,
             returns="sum of the agent's own rewards",
+            keeps_lifetimes=True,
         )
 
     def render(self, states: Sequence[PyTree]) -> list[np.ndarray]:
@@ -184,6 +185,23 @@ class ContinuousTarget(Probe):
         return state, next_step({GROUP: state}, {GROUP: reward}, terminated=jnp.ones((), bool))
 
 
+class Selfish(Probe):
+    """One step, continuous actions in [−1, 1]: agent 0 earns a₀, the others aᵢ − 3 a₀. Everyone's best action is 1.
+
+    The group's sum is largest with a₀ = −1: an agent that follows it instead of its own reward goes there.
+    """
+
+    action = Continuous(low=(-1.0,), high=(1.0,))
+
+    def reset(self, key: Key) -> tuple[PyTree, TimeStep]:
+        return jnp.zeros(()), first_step({GROUP: self.zeros()})
+
+    def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
+        own = action[GROUP][:, 0]
+        reward = own - jnp.where(jnp.arange(self.agents) == 0, 0.0, 3.0 * own[0])
+        return state, next_step({GROUP: self.zeros()}, {GROUP: reward}, terminated=jnp.ones((), bool))
+
+
 class Rows(Probe):
     """Observation `[N, F]`: four rows of which one is marked; reward 1 for the action that its number names; best 1."""
 
@@ -282,6 +300,7 @@ class TwoGroups(Probe):
             groups={"copiers": copiers, "guessers": guessers},
             time_limit=self.config.time_limit,
             returns="sum of the agent's own rewards",
+            keeps_lifetimes=True,
         )
 
     def reset(self, key: Key) -> tuple[PyTree, TimeStep]:

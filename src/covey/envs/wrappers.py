@@ -1,4 +1,4 @@
-"""Wrappers of one environment: time limit, shared reward, agent ids. Each is an `Env` over an `Env`.
+"""Wrappers of one environment: lifetimes, time limit, shared reward, agent ids. Each is an `Env` over an `Env`.
 
 Auto-reset and episode statistics are no wrappers: they need the whole batch of environments (`envs.batch`).
 """
@@ -45,6 +45,50 @@ def map_groups(timestep: TimeStep, change: Callable[[GroupStep], GroupStep]) -> 
     return dataclasses.replace(timestep, groups={name: change(group) for name, group in timestep.groups.items()})
 
 
+def earned(group: GroupStep, values: Array) -> Array:
+    """`values [..., A]` of the agents that were alive when they acted (they still are, or this step was their last)."""
+    return jnp.where(group.alive | group.terminated, values, 0.0)
+
+
+class Lifetimes(Wrapper):
+    """Remembers who is alive, so that a time step's flags tell exactly whose rewards count (`earned`).
+
+    Environments report deaths in several ways: some say `terminated` again in every later step, or of everybody when
+    the episode ends; others only stop saying `alive`. Here an agent terminates once, with an action that it took alive.
+    """
+
+    def reset(self, key: Key) -> tuple[PyTree, TimeStep]:
+        inner, timestep = self.env.reset(key)
+        return (inner, _alive(timestep)), timestep
+
+    def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
+        inner, acted = state
+        inner, timestep = self.env.step(inner, action, key)
+        groups = {name: live_on(group, acted[name], timestep.last) for name, group in timestep.groups.items()}
+        timestep = dataclasses.replace(timestep, groups=groups)
+        return (inner, _alive(timestep)), timestep
+
+    def render(self, states: Sequence[PyTree]) -> list[np.ndarray]:
+        return self.env.render([inner for inner, _ in states])
+
+    def with_elapsed(self, state: PyTree, elapsed: Array) -> PyTree:
+        inner, alive = state
+        return super().with_elapsed(inner, elapsed), alive
+
+
+def _alive(timestep: TimeStep) -> dict[str, Array]:
+    return {name: group.alive for name, group in timestep.groups.items()}
+
+
+def live_on(group: GroupStep, acted: Array, last: Array) -> GroupStep:
+    """`group` after a step of the agents `acted [A]`, who were alive before it.
+
+    Whoever is not alive any more has terminated; with the `last` step, only who the environment says has.
+    """
+    terminated = acted & (group.terminated | ~(group.alive | last))
+    return dataclasses.replace(group, alive=acted & ~terminated, terminated=terminated)
+
+
 class TimeLimit(Wrapper):
     """Cuts an episode after `limit` steps. A cut is a truncation, by which nobody terminates, unless it is said to be
     an ending (as BenchMARL has it)."""
@@ -67,7 +111,9 @@ class TimeLimit(Wrapper):
         inner, timestep = self.env.step(inner, action, key)
         cut = (elapsed + 1 >= self.limit) & ~timestep.last
         if self.terminates:
-            ended = map_groups(timestep, lambda group: dataclasses.replace(group, terminated=group.terminated | cut))
+            ended = map_groups(
+                timestep, lambda group: dataclasses.replace(group, terminated=group.terminated | (group.alive & cut))
+            )
             timestep = dataclasses.replace(ended, last=timestep.last | cut)
         else:
             timestep = dataclasses.replace(timestep, truncated=timestep.truncated | cut, last=timestep.last | cut)
@@ -80,20 +126,39 @@ class TimeLimit(Wrapper):
         return state[0], elapsed
 
 
+SHARED_RETURNS = {  # what sharing adds to the text that says what a return is
+    Reward.team_sum: "; every agent gets the sum over the team",
+    Reward.team_mean: "; every agent gets the mean over the team",
+}
+
+
 class ShareReward(Wrapper):
-    """Hands every agent its group's sum or mean of rewards."""
+    """Hands every agent its group's sum or mean of rewards, and of shaping; the dead add nothing to it.
+
+    A mean is over all agents of the group, the dead included: the team does not gain by losing its poorest.
+    """
 
     def __init__(self, env: Env, reward: Reward):
         super().__init__(env)
         self._reduce = jnp.sum if reward is Reward.team_sum else jnp.mean
+        self._reward = reward
+
+    @property
+    def spec(self) -> EnvSpec:
+        inner = self.env.spec
+        groups = {name: dataclasses.replace(group, shared_reward=True) for name, group in inner.groups.items()}
+        return dataclasses.replace(inner, groups=groups, returns=inner.returns + SHARED_RETURNS[self._reward])
 
     def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
         state, timestep = self.env.step(state, action, key)
         return state, map_groups(timestep, self._share)
 
     def _share(self, group: GroupStep) -> GroupStep:
-        shared = jnp.broadcast_to(self._reduce(group.reward), group.reward.shape)
-        return dataclasses.replace(group, reward=shared)
+        def share(values: Array) -> Array:
+            return jnp.broadcast_to(self._reduce(earned(group, values)), values.shape)
+
+        shaping = None if group.shaping is None else share(group.shaping)
+        return dataclasses.replace(group, reward=share(group.reward), shaping=shaping)
 
 
 class AgentIds(Wrapper):

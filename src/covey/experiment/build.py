@@ -1,16 +1,15 @@
-"""From a configuration to compiled parts: environment, algorithm, loop, evaluator. Nothing runs here yet."""
+"""From a configuration to the parts of an experiment: environment, algorithm, loop, evaluator. Nothing runs here."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
-import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 from jax.stages import Wrapped
@@ -23,12 +22,13 @@ from covey.data.replay import make_replay
 from covey.envs.base import Env, make_env_from_config
 from covey.envs.batch import episode_values
 from covey.envs.wrappers import AgentIds
-from covey.errors import UsageError, unknown_name
-from covey.experiment.config import BY_GROUP, CollectingConfig, Config, HooksConfig, ReplayConfig
+from covey.errors import CoveyError, UnfitInput, UsageError, unknown_name
+from covey.experiment.config import BY_GROUP, GROUPS, Choice, CollectingConfig, Config, HooksConfig, ReplayConfig
 from covey.experiment.devices import available_bytes, available_host_bytes
 from covey.loops.evaluate import play_episodes
-from covey.loops.online import DEVICE_AXIS, Learning, OnlineLoop, TrainState, make_online_loop
+from covey.loops.online import DEVICE_AXIS, Learning, OnlineLoop, TrainState, make_online_loop, state_shapes
 from covey.networks.network import Model
+from covey.ops.random import host_key
 from covey.types import Algorithm, Array, Continuous, EnvSpec, Key, PyTree
 
 
@@ -48,62 +48,9 @@ class Parts:
     buffer_bytes: int = 0  # what a replay buffer takes
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Programs:
-    """The compiled functions of an experiment, the same for every seed, and the seconds that compiling them took."""
-
-    init: Callable[..., TrainState]
-    run_chunk: Callable[..., tuple[TrainState, dict[str, Array]]]
-    evaluate: Callable[..., dict[str, Array]]
-    seconds: float
-
-
-COMPILED_QUICKLY: dict[str, Any] = {  # on CPUs, for what runs once: compiling would take longer than it saves
-    "xla_backend_optimization_level": 0,
-    "xla_llvm_disable_expensive_passes": True,
-    "xla_cpu_use_fusion_emitters": False,
-}
-
-
-def compile_parts(parts: Parts, compiling: Callable[[str], AbstractContextManager[None]]) -> Programs:
-    """Compiles ahead of any run, so that the time is known and not mixed with training's; `compiling` says what."""
-    start = time.monotonic()
-    key = example_key(parts.num_seeds)
-    shapes = jax.eval_shape(parts.loop.init, key)
-    state = jax.tree.map(
-        lambda sharding, part: jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), part
-        ),
-        parts.loop.shardings,
-        shapes,
-        is_leaf=lambda x: isinstance(x, jax.sharding.Sharding),
-    )
-    with compiling("reset"):
-        quickly = COMPILED_QUICKLY if jax.default_backend() == "cpu" else None
-        init = parts.loop.init.lower(key).compile(compiler_options=quickly)
-    with compiling("training"):
-        compiled_chunk = parts.loop.run_chunk.lower(state, jnp.int32(1)).compile()
-
-    def run_chunk(train_state: TrainState, num_iterations: Array) -> tuple[TrainState, dict[str, Array]]:
-        # JAX forgets how empty arrays are split over devices, and compiled programs insist on it.
-        fitting = jax.tree.map(
-            lambda leaf, wanted: leaf if leaf.size else jax.device_put(leaf, wanted.sharding), train_state, state
-        )
-        return compiled_chunk(fitting, num_iterations)
-
-    with compiling("evaluation"):
-        evaluate = parts.evaluate.lower(state.learner, key).compile()
-    return Programs(init=init, run_chunk=run_chunk, evaluate=evaluate, seconds=time.monotonic() - start)
-
-
 def example_key(num_seeds: int) -> Key:
     """What starts one seed, or several at once, in type and shape."""
-    return jax.random.key(0) if num_seeds == 1 else jax.random.split(jax.random.key(0), num_seeds)
-
-
-def uncompiled(parts: Parts) -> Programs:
-    """For `jit=false`."""
-    return Programs(init=parts.loop.init, run_chunk=parts.loop.run_chunk, evaluate=parts.evaluate, seconds=0.0)
+    return host_key(0) if num_seeds == 1 else jax.random.split(jax.random.key(0), num_seeds)
 
 
 def build_env(config: Config) -> Env:
@@ -126,10 +73,8 @@ def build_algorithm(config: Config, env: Env, *, device_axis: str | None = None)
             if name not in groups:
                 raise unknown_name(f"group in {kind}.groups", name, groups, see=f"task {config.task.name}")
 
-    try:
+    with _unfit(config):
         return make_team({group: build_group(config, env.spec, group, hooks, device_axis) for group in groups}, hooks)
-    except ValueError as error:
-        raise UsageError(f"algorithm '{config.algorithm.label}' on task '{config.task.name}': {error}") from error
 
 
 def build_group(
@@ -142,7 +87,13 @@ def build_group(
         hooks=hooks,
         device_axis=device_axis,
     )
-    return make_group(algorithm.registered, algorithm.config, spec, group, context)
+    try:
+        return make_group(algorithm.registered, algorithm.config, spec, group, context)
+    except UnfitInput as error:
+        if error.note or not getattr(algorithm.config, "agent_ids", False):
+            raise
+        ids = f" ({spec.groups[group].num_agents} of the last axis are agent ids; algorithm.agent_ids=false omits them)"
+        raise error.replace(note=ids) from error
 
 
 def build_hooks(hooks: HooksConfig) -> Hooks:
@@ -157,7 +108,9 @@ def build_hooks(hooks: HooksConfig) -> Hooks:
     return Hooks(**{field.name: find(field.name, getattr(hooks, field.name)) for field in dataclasses.fields(hooks)})
 
 
-def build(config: Config, devices: list[Any], num_seeds: int = 1) -> Parts:
+def build(config: Config, devices: list[Any], num_seeds: int = 1, *, trace: bool = True) -> Parts:
+    """The parts, checked. Without `trace`, an iteration is not traced to see whether all fits together: where its
+    program exists already, it does."""
     env = build_env(config)
     algorithm = build_algorithm(config, env, device_axis=DEVICE_AXIS if len(devices) > 1 else None)
     experiment = config.experiment
@@ -174,10 +127,14 @@ def build(config: Config, devices: list[Any], num_seeds: int = 1) -> Parts:
         hooks=build_hooks(config.hooks),
         devices=devices,
         together=num_seeds > 1,
+        compile_steps=registry.tasks[config.task.registered].built_in,
     )
     check_best_by(config, env.spec)
-    check_update(config, loop, num_seeds)
-    buffer_bytes = check_buffer(config, loop, devices, num_seeds)
+    shapes = init_shapes(config, loop, num_seeds)
+    check_memory(config, shapes, devices)
+    if trace:
+        check_update(config, loop, shapes)
+    buffer_bytes = check_buffer(config, shapes.buffer, devices, num_seeds)
     deterministic = is_deterministic(config, env)
     evaluate = make_evaluate(
         env, algorithm, experiment.evaluation_episodes, deterministic, devices, together=num_seeds > 1
@@ -217,12 +174,11 @@ def build_learning(config: Config, algorithm: Algorithm, num_devices: int) -> Le
     return Learning(replay=replay, num_updates=experiment.updates, random_frames=experiment.random_frames)
 
 
-def check_buffer(config: Config, loop: OnlineLoop, devices: list[Any], num_seeds: int) -> int:
+def check_buffer(config: Config, buffer: PyTree, devices: list[Any], num_seeds: int) -> int:
     """The bytes of the replay buffer, of all seeds that train at once; raises where the memory cannot hold them."""
     if not isinstance(config.experiment, ReplayConfig):
         return 0
-    buffer = jax.eval_shape(loop.init, example_key(num_seeds)).buffer
-    needed = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(buffer))
+    needed = num_bytes(buffer)
     in_host = config.experiment.buffer.place is Place.host
     available = available_host_bytes() if in_host else available_bytes(devices)
     if available is not None and needed > available:
@@ -236,6 +192,42 @@ def check_buffer(config: Config, loop: OnlineLoop, devices: list[Any], num_seeds
     return needed
 
 
+def check_memory(config: Config, state: TrainState, devices: list[Any]) -> None:
+    """Raises UsageError where training cannot fit into the memory, whatever the compiler makes of it.
+
+    Counted is what is there at the same time for certain: the learner and the best one so far on each device, the
+    environments, a rollout, whose steps are as large as what environments show, and the episodes of an evaluation.
+    """
+    experiment = config.experiment
+    assert isinstance(experiment, CollectingConfig)
+    actor = state.actor
+    per_env = num_bytes((actor.env.env, actor.timestep, actor.carry)) / experiment.num_envs
+    needed = {
+        "networks and optimisers": 2 * num_bytes(state.learner) * len(devices),
+        "environments": num_bytes(actor),
+        "a rollout": num_bytes(actor.timestep) * experiment.rollout_length,
+        "an evaluation": per_env * experiment.evaluation_episodes,
+    }
+    available = available_bytes(devices)
+    if available is not None and sum(needed.values()) > available:
+        parts = ", ".join(f"{name} {size / 1e6:,.0f}" for name, size in needed.items())
+        raise UsageError(
+            f"training takes at least {sum(needed.values()) / 1e6:,.0f} MB ({parts}) and {available / 1e6:,.0f} MB are "
+            "free; model.layers, experiment.num_envs, rollout_length and evaluation_episodes set these sizes"
+        )
+
+
+def num_bytes(tree: PyTree) -> int:
+    """The size of arrays of which only shapes are known."""
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def init_shapes(config: Config, loop: OnlineLoop, num_seeds: int) -> TrainState:
+    """The shapes of a train state."""
+    with _unfit(config):
+        return state_shapes(loop, example_key(num_seeds))
+
+
 def check_best_by(config: Config, spec: EnvSpec) -> None:
     known = [names.MEAN_RETURN, *map(names.group_return, spec.groups), *spec.metrics]
     if config.experiment.best_by not in known:
@@ -243,12 +235,41 @@ def check_best_by(config: Config, spec: EnvSpec) -> None:
         raise unknown_name("metric in experiment.best_by", config.experiment.best_by, known, see)
 
 
-def check_update(config: Config, loop: OnlineLoop, num_seeds: int) -> None:
+def check_update(config: Config, loop: OnlineLoop, shapes: TrainState) -> None:
     """Traces an iteration without compiling it: what cannot fit together is found here, before anything starts."""
+    with _unfit(config):
+        loop.run_chunk.trace(shapes, np.int32(1))
+
+
+@contextlib.contextmanager
+def _unfit(config: Config) -> Iterator[None]:
+    """Turns errors of tracing into UsageErrors: any where all code is covey's, else its checks' ValueErrors alone."""
     try:
-        jax.eval_shape(loop.run_chunk, jax.eval_shape(loop.init, example_key(num_seeds)), 1)
-    except ValueError as error:
-        raise UsageError(f"algorithm '{config.algorithm.label}' on task '{config.task.name}': {error}") from error
+        yield
+    except CoveyError:
+        raise
+    except Exception as error:
+        if has_own_code(config) and not isinstance(error, ValueError):
+            raise
+        what = f"algorithm '{config.algorithm.label}' on task '{config.task.name}'"
+        raise UsageError(f"{what}: {str(error) or type(error).__name__}") from error
+
+
+def has_own_code(config: Config) -> bool:
+    """Whether a part of the experiment is not covey's: a user's task, model, algorithm, hook or callback."""
+    if config.imports or config.callbacks or any(vars(config.hooks).values()):
+        return True
+    chosen = [(kind, choice) for kind in GROUPS for choice in _members(kind, getattr(config, kind))]
+    return not all(
+        GROUPS[kind][choice.registered].built_in and type(choice.config).__module__.startswith("covey.")
+        for kind, choice in chosen
+    )
+
+
+def _members(kind: str, choice: Choice) -> Iterator[Choice]:
+    yield choice
+    if kind in BY_GROUP:
+        yield from choice.groups.values()
 
 
 def is_deterministic(config: Config, env: Env) -> bool:
@@ -269,15 +290,19 @@ def make_evaluate(
     deterministic: bool,
     devices: list[Any],
     together: bool = False,
+    opponents: Collection[str] = (),
 ) -> Wrapped:
-    """Plays exactly `num_episodes`, split over the devices; of several seeds `together`, so many each: `[S, …]`."""
+    """Plays exactly `num_episodes`, split over the devices; of several seeds `together`, so many each: `[S, …]`.
+
+    Groups that `opponents` play are not in `mean_return`."""
     per_device = math.ceil(num_episodes / len(devices))
+    scored = names.scored_groups(env.spec.cooperating, opponents)
 
     def play(learner: PyTree, key: Key) -> dict[str, Array]:
         if len(devices) > 1:
             key = jax.random.fold_in(key, jax.lax.axis_index(DEVICE_AXIS))
         episodes = play_episodes(env, algorithm, learner, key, num_episodes=per_device, deterministic=deterministic)
-        return episode_values(episodes)
+        return episode_values(episodes, scored)
 
     if together:
         play = jax.vmap(play)

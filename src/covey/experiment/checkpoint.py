@@ -1,7 +1,7 @@
 """Checkpoints: the whole state of a run, equal to the bit when read back. Orbax writes the arrays; nothing is pickled.
 
     checkpoints/00000042/       the state after iteration 42 (00000042.1 if that iteration was saved again)
-        index.json              meta, and for each leaf its part, path, shape, type and place in the arrays
+        index.json              meta, and for each leaf its part, path, shape, type and place in the arrays; stamped
         arrays/                 an Orbax checkpoint of byte arrays
 
 The tree is a dict of parts ("learner", "best", …), which can be restored together or alone. Orbax spends most of its
@@ -9,18 +9,22 @@ time per array, so leaves travel as bytes: small ones packed one after another, 
 carries what Orbax refuses (arrays without elements) and keeps every type's bits. A part can be read without a template
 as nested dicts, because the index knows each leaf's path.
 
-A checkpoint is built under a temporary name and renamed when complete. Loading checks each array against its checksum.
+A checkpoint is built under a temporary name and renamed when complete. Every byte that is loaded is verified: the index
+against its own checksum (covey.files), each array that comes out of Orbax against the one in the index. Indices of
+format 1, which earlier versions wrote, have no checksum; what is odd in one of them counts as damage.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import errno
 import json
 import logging
 import os
 import re
 import shutil
+import time
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -31,14 +35,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from covey.errors import CoveyError
-from covey.files import sync_folder, write_atomically
+from covey.files import checksum_holds, stamp_json, sync_folder, write_atomically
 from covey.types import PyTree
 
+FORMAT = 2  # of index.json: 2 has a checksum
 _PACK_BELOW_BYTES = 1 << 20
 _CHUNK_BYTES = 1 << 24  # Orbax compresses the chunks of an array side by side
 
-# Orbax warns at every save that it has no OCDBT files to merge; covey uses none.
-_ORBAX_NOISE = re.compile("Skipping merge of OCDBT")
+# Orbax warns at every save that it has no OCDBT files to merge; covey uses none. What fails in its threads it logs with
+# a traceback, and raises as well.
+_ORBAX_NOISE = re.compile(r"Skipping merge of OCDBT|_SignalingThread\.run\(\) raised an exception")
 
 
 Template = Mapping[str, PyTree]
@@ -73,11 +79,16 @@ class Checkpoints:
     """The checkpoints of one run. One process saves; any number may read meanwhile."""
 
     def __init__(
-        self, directory: str | os.PathLike[str], keep: int = 2, warn: Callable[[str], None] | None = None
+        self,
+        directory: str | os.PathLike[str],
+        keep: int = 2,
+        warn: Callable[[str], None] | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
-        """`keep`: how many of the newest stay (0: all)."""
+        """`keep`: how many of the newest stay (0: all). `check` raises where this process may no longer save."""
         self.directory = Path(directory)
         self.keep = keep
+        self._check = check
         self._warn = warn or logging.getLogger("covey").warning
         self._worker = concurrent.futures.ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._pending: concurrent.futures.Future[None] | None = None
@@ -99,7 +110,7 @@ class Checkpoints:
         try:
             pending.result()
         except Exception as error:
-            raise CoveyError(f"cannot write checkpoint in {self.directory}: {_one_line(error)}") from error
+            raise CoveyError(f"cannot write checkpoint in {self.directory}: {_reason(error)}") from error
 
     def iterations(self) -> list[int]:
         """The iterations that have a checkpoint, in order."""
@@ -137,7 +148,11 @@ class Checkpoints:
             return None
         index, leaves = read
         wanted = wanted_by(index["meta"])
-        tree = {part: _fill(wanted[part], leaves[part], part) for part in wanted}
+        try:
+            tree = {part: _fill(wanted[part], leaves[part], part) for part in wanted}
+        except CoveyError as error:
+            self._judge(entry, index, error)
+            return None
         return Restored(tree, index["meta"], index["iteration"])
 
     def restore_part(self, part: str) -> PyTree:
@@ -160,19 +175,12 @@ class Checkpoints:
         self._remove_leftovers()
         temporary = self.directory / f".{iteration:08d}.tmp"
         temporary.mkdir()
-        arrays, leaves = _pack(tree)
-        if arrays:
-            _save_arrays(temporary / "arrays", arrays)
-        index = {
-            "iteration": iteration,
-            "meta": meta,
-            "parts": list(tree),
-            "arrays": {name: {"bytes": array.size, "crc32": zlib.crc32(array.data)} for name, array in arrays.items()},
-            "leaves": leaves,
-        }
-        # Not strict JSON: a best return may still be -inf, and must come back as that.
-        write_atomically(temporary / "index.json", json.dumps(index, default=lambda value: value.tolist()))
-        _sync_tree(temporary)
+        try:
+            _write_files(temporary, iteration, tree, meta)
+        except BaseException:
+            _discard(temporary)  # the disk may be full
+            raise
+        self._check()
         before = self._entries()
         repeats = [entry.repeat for entry in before if entry.iteration == iteration]
         target = self.directory / (f"{iteration:08d}.{max(repeats) + 1}" if repeats else f"{iteration:08d}")
@@ -219,8 +227,17 @@ class Checkpoints:
             return None
         for part in parts:
             if part not in present:
-                raise CoveyError(f"checkpoint {entry.path} has no '{part}', only {', '.join(index['parts'])}")
+                lacking = CoveyError(f"checkpoint {entry.path} has no '{part}', only {', '.join(index['parts'])}")
+                self._judge(entry, index, lacking)
+                return None
         return index, leaves
+
+    def _judge(self, entry: _Entry, index: dict[str, Any], error: CoveyError) -> None:
+        """Raises what does not fit an index that was verified: then it is this run that differs. Without a checksum a
+        flipped bit looks the same, so that counts as damage."""
+        if index.get("format", 1) >= FORMAT:
+            raise error
+        self._warn(f"checkpoint {entry.path} is damaged or of another run, trying the one before: {_one_line(error)}")
 
 
 class _Entry(NamedTuple):
@@ -245,7 +262,7 @@ def _pack(tree: dict[str, PyTree]) -> tuple[dict[str, np.ndarray], list[dict[str
     for number, (part, subtree) in enumerate(tree.items()):
         packed: list[np.ndarray] = []
         packed_bytes = 0
-        for path, leaf in _paths_and_leaves(subtree):
+        for path, leaf in paths_and_leaves(subtree):
             array, implementation = _as_array(leaf)
             content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
             if content.size >= _PACK_BELOW_BYTES:
@@ -297,7 +314,8 @@ def _is_key(leaf: Any) -> bool:
     return hasattr(leaf, "dtype") and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def _paths_and_leaves(tree: PyTree) -> list[tuple[tuple[str, ...], Any]]:
+def paths_and_leaves(tree: PyTree) -> list[tuple[tuple[str, ...], Any]]:
+    """Every leaf with its path by name, as checkpoints know it."""
     flat, _ = jax.tree_util.tree_flatten_with_path(tree)
     return [(tuple(_key_name(key) for key in path), leaf) for path, leaf in flat]
 
@@ -314,7 +332,7 @@ def _key_name(key: Any) -> str:
 
 def _fill(template: PyTree, leaves: list[_Leaf], part: str) -> PyTree:
     """`template` with the stored leaves, which must fit it one by one."""
-    wanted = _paths_and_leaves(template)
+    wanted = paths_and_leaves(template)
     if [path for path, _ in wanted] != [leaf.path for leaf in leaves]:
         missing = {path for path, _ in wanted} - {leaf.path for leaf in leaves}
         extra = {leaf.path for leaf in leaves} - {path for path, _ in wanted}
@@ -363,8 +381,30 @@ def _nest(leaves: list[_Leaf]) -> PyTree:
 # -------------------------------------------------------------------------------------------------------- files
 
 
+def _write_files(path: Path, iteration: int, tree: dict[str, PyTree], meta: dict[str, Any]) -> None:
+    arrays, leaves = _pack(tree)
+    if arrays:
+        _save_arrays(path / "arrays", arrays)
+    index = {
+        "format": FORMAT,
+        "iteration": iteration,
+        "meta": meta,
+        "parts": list(tree),
+        "arrays": {name: {"bytes": array.size, "crc32": zlib.crc32(array.data)} for name, array in arrays.items()},
+        "leaves": leaves,
+    }
+    # Not strict JSON: a best return may still be -inf, and must come back as that.
+    write_atomically(path / "index.json", stamp_json(json.dumps(index, default=lambda value: value.tolist())))
+    _sync_tree(path)
+
+
 def _read_index(path: Path) -> dict[str, Any]:
-    return json.loads((path / "index.json").read_text(encoding="utf-8"))
+    content = (path / "index.json").read_bytes()
+    intact = checksum_holds(content)
+    index = {} if intact is False else json.loads(content)
+    if intact is False or (intact is None and index.get("format", 1) >= FORMAT):
+        raise ValueError("index.json does not match its checksum")
+    return index
 
 
 def _read_leaves(path: Path, index: dict[str, Any], parts: list[str]) -> dict[str, list[_Leaf]]:
@@ -422,6 +462,14 @@ class _NoiseFilter(logging.Filter):
         return not _ORBAX_NOISE.search(record.getMessage())
 
 
+def _discard(path: Path, seconds: float = 0.3) -> None:
+    """Removes a folder into which threads of Orbax may still write, and make it again, after one of them has failed."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        shutil.rmtree(path, ignore_errors=True)
+        time.sleep(0.02)
+
+
 def _sync_tree(path: Path) -> None:
     """Forces all files and folders below `path` to the disk."""
     for folder, _, names in os.walk(path):
@@ -429,6 +477,12 @@ def _sync_tree(path: Path) -> None:
             with open(Path(folder) / name, "rb") as file:
                 os.fsync(file.fileno())
         sync_folder(Path(folder))
+
+
+def _reason(error: BaseException) -> str:
+    """Why a checkpoint cannot be written; Orbax buries the reason in several lines of its own."""
+    full = os.strerror(errno.ENOSPC)
+    return full if full in str(error) else _one_line(error)
 
 
 def _one_line(error: BaseException) -> str:

@@ -18,7 +18,8 @@ by `base: NAME`, which may be a registered name, a shipped preset or another fil
 
 Files of `experiment` may set any part of the configuration. A section with a `name` also makes that choice, unless the
 command line makes another, and then the section is skipped. A name with a star (`vmas/*`) chooses nothing: the section
-holds for all names that fit. `critic_model=` takes the files of `model`.
+holds for all names that fit. `critic_model=` takes the files of `model`. What a preset or the command line sets for
+`model` holds for the critic too, unless the critic's model is named or its field is set.
 
 A group of agents may have an algorithm or models of its own: `algorithm.groups.adversary=ippo` names another, with its
 own defaults, and `algorithm.groups.adversary.lr=1e-4` changes a field; a group that names none has what the team has.
@@ -29,6 +30,7 @@ Names and keys are looked up before Hydra sees them, so that errors are ours; Hy
 from __future__ import annotations
 
 import dataclasses
+import io
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,6 +48,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from covey import registry
+from covey.aliases import fields_called
 from covey.errors import UsageError, nearest, unknown_name
 from covey.experiment.config import (
     BY_GROUP,
@@ -60,8 +63,11 @@ from covey.experiment.config import (
     loop_defaults,
     plain,
     to_dict,
+    wanted_imports,
 )
+from covey.files import UNREADABLE, read_text, why_unreadable
 
+OVERRULED_BY = {"seed": "seeds", "num_minibatches": "minibatch_size"}  # fields without effect beside another
 SHIPPED = Path(__file__).parent / "presets"
 DEFAULTS = {"experiment": "default", "algorithm": "mappo", "task": "vmas/navigation", "model": "mlp"}
 PATHS = ("run_dir", "code_dir", "config_dir", "init_from")  # taken as they are, whatever characters they hold
@@ -83,17 +89,21 @@ def compose(overrides: Sequence[str]) -> Config:
     import_modules(_imports(presets))
     layers = _with_algorithm_presets(presets, chosen, config_dir)
     import_modules(_imports(layers))
-    follows = _choice_of("critic_model", layers, chosen) == _choice_of("model", layers, chosen)
-    if follows and "critic_model" not in chosen:
-        values = _with_critic(values)
+    copies: list[Assignment] = []
+    if _critic_follows(layers, chosen):
+        layers = _with_critics_layers(layers)
+        copies = _copies_for_critic(values, chosen)
         chosen = {f"critic_{key}": name for key, name in chosen.items() if key.startswith("model.")} | chosen
-    scopes, tree = _assemble(layers, chosen, [item.key for item in values], config_dir)
-    for item in values:
+    scopes, tree = _assemble(layers, chosen, [item.key for item in (*copies, *values)], config_dir)
+    values = _with_own_names(values, scopes)
+    for item in values:  # not the copies: an error names what was typed
         check_key(item.key, scopes)
-    composed = _apply(tree, values)
+    composed = _apply(tree, [*copies, *values])
+    _check_overruled([item.key for item in values], composed)
     composed["imports"] = list(dict.fromkeys(_imports(layers) + _as_list(composed.get("imports"))))
+    composed["callbacks"] = _as_list(composed.get("callbacks"))
     config = _with_discrete_actions(from_dict(composed), [item.key for item in values], layers)
-    own_code = config.imports or any(vars(config.hooks).values())
+    own_code = wanted_imports(to_dict(config))
     return config if config.code_dir or not own_code else dataclasses.replace(config, code_dir=os.getcwd())
 
 
@@ -107,20 +117,61 @@ def _with_discrete_actions(config: Config, keys: Sequence[str], layers: Sequence
     return dataclasses.replace(config, task=dataclasses.replace(config.task, config=fields))
 
 
+def _check_overruled(keys: Sequence[str], composed: Mapping[str, Any]) -> None:
+    """Refuses a field of the command line that another one, wherever it was set, leaves without effect."""
+    for key in keys:
+        *parents, name = key.split(".")
+        section: Any = composed
+        for parent in parents:
+            section = section.get(parent) if isinstance(section, Mapping) else None
+        other = OVERRULED_BY.get(name)
+        value = section.get(other) if isinstance(section, Mapping) else None
+        if value is not None:
+            path = ".".join([*parents, str(other)])
+            raise UsageError(f"'{key}' has no effect beside {path}={value}; leave one out, or set {path}=null")
+
+
 def _is_choice(key: str) -> bool:
     """Whether the value of `key` is the name of something: `algorithm`, `algorithm.groups.adversary`, …"""
     member = MEMBER.fullmatch(key)
     return key in (*GROUPS, "experiment") or (member is not None and member[3] is None)
 
 
-def _with_critic(values: Sequence[Assignment]) -> list[Assignment]:
-    """The fields of `model` set the critic's too; its own come after."""
-    copied = [
-        parse_override(f"critic_{item.key}={item.text}")
+# The critic's model follows the actor's. Whatever sets `model` (a preset or the command line) sets `critic_model` too,
+# before what it sets for `critic_model` itself. Naming a critic's model cuts this off, for the layer that names it and
+# for those before it; another model than the actor's never follows.
+
+
+def _critic_follows(layers: Sequence[Preset], chosen: Mapping[str, str]) -> bool:
+    same = _choice_of("critic_model", layers, chosen) == _choice_of("model", layers, chosen)
+    return same and "critic_model" not in chosen
+
+
+def _with_critics_layers(layers: Sequence[Preset]) -> list[Preset]:
+    """`layers`, with what each sets for the model set for the critic just before it."""
+    naming = [number for number, layer in enumerate(layers) if _names_choice(layer, "critic_model")]
+    first = naming[-1] + 1 if naming else 0
+    result: list[Preset] = []
+    for number, layer in enumerate(layers):
+        if number >= first and "model" in layer.fields:
+            result.append(dataclasses.replace(layer, fields={"critic_model": layer.fields["model"]}))
+        result.append(layer)
+    return result
+
+
+def _names_choice(layer: Preset, group: str) -> bool:
+    name, _ = layer.section(group)
+    return name is not None and not _is_pattern(name)
+
+
+def _copies_for_critic(values: Sequence[Assignment], chosen: Mapping[str, str]) -> list[Assignment]:
+    """The command line's fields of `model` as the critic's, except in groups of agents whose critic it names."""
+    named = tuple(f"{key.removeprefix('critic_')}." for key in chosen if key.startswith("critic_model.groups."))
+    return [
+        parse_override(f"~critic_{item.key}" if item.delete else f"critic_{item.key}={item.text}")
         for item in values
-        if item.key.startswith("model.") and not item.delete
+        if item.key.startswith("model.") and not item.key.startswith(named)
     ]
-    return [*copied, *values]
 
 
 def resume_config(config: Config, overrides: Sequence[str]) -> Config:
@@ -129,9 +180,8 @@ def resume_config(config: Config, overrides: Sequence[str]) -> Config:
     allowed = [f"experiment.{name}" for name in RESUMABLE] + ["jit"]
     for item in assignments:
         if not item.key.startswith(tuple(allowed)):
-            raise UsageError(
-                f"'{item.key}' cannot change when a run goes on; nearest that can: {_list(nearest(item.key, allowed))}"
-            )
+            near = _list(nearest_fields(item.key, allowed))
+            raise UsageError(f"'{item.key}' cannot change when a run goes on; nearest that can: {near}")
         check_key(item.key, {"experiment": config.experiment})
     return from_dict(_apply(to_dict(config), assignments))
 
@@ -170,12 +220,21 @@ def parse_override(text: str) -> Assignment:
     hydra_text = f"~{key}" if delete else f"++{key}={_quoted(value) if key in PATHS else value}"
     try:
         override = OverridesParser.create().parse_override(hydra_text)
-    except (HydraException, ValueError) as error:  # ValueError: a number of thousands of digits
-        raise UsageError(f"cannot read the value in '{text[:200]}'; put it in quotes: \"{key}='…'\"") from error
+    except (HydraException, ValueError, RecursionError) as error:  # thousands of digits, thousands of brackets
+        raise UsageError(f"cannot read the value in '{text[:200]}'; {_repair(key, value)}") from error
     if override.is_sweep_override() and not _is_choice(key):
         right = "seeds=3 trains several" if key == "seed" else f"a list is in brackets: {key}=[a,b]"
         raise UsageError(f"'{key}' takes one value, not '{value}'; {right}")
     return Assignment(key=key, text=value.strip(), override=override, delete=delete)
+
+
+def _repair(key: str, value: str) -> str:
+    """What to type instead of a value that cannot be read."""
+    opened, closed = (sum(value.count(bracket) for bracket in brackets) for brackets in ("[{", "]}"))
+    if opened <= closed:
+        return f"put it in quotes: \"{key}='…'\""
+    word = f"{key}=[a, b]" if "[" in value else f"{key}={{a: 1, b: 2}}"
+    return f"its bracket is not closed: leave out the spaces within, or put quotes around the whole word: '{word}'"
 
 
 def _some_names(key: str) -> str:
@@ -184,6 +243,23 @@ def _some_names(key: str) -> str:
         return f"; {key}=null is none at all"
     names = list_presets() if key == "experiment" else [entry.name for entry in GROUPS[key]]
     return f"; some are {_list(sorted(names)[:3])} (`covey list` shows all)"
+
+
+def _with_own_names(values: Sequence[Assignment], scopes: Mapping[str, Any]) -> list[Assignment]:
+    """Assignments to fields under their own names; those without effect are left out (`registry.with_own_names`)."""
+    result = []
+    for item in values:
+        scope, _, name = item.key.partition(".")
+        others = getattr(scopes.get(scope), "other_names", {})
+        if name not in others:
+            result.append(item)
+            continue
+        for field, value in registry.renamed(others, {name: item.override.value()}, scope).items():
+            own, text = f"{scope}.{field}", value if isinstance(others[name], registry.Switch) else item.text
+            if any(other.key == own for other in values):
+                raise UsageError(f"{item.key} is another name for {own}: give only one of them")
+            result.append(parse_override(f"{own}={text}"))
+    return result
 
 
 def _quoted(path: str) -> str:
@@ -216,19 +292,38 @@ def check_key(key: str, scopes: Mapping[str, Any], where: str = "") -> None:
         return check_key(f"{kind}.{field}", {kind: scopes[f"{kind}.groups.{group}"]}, f"{where}in group '{group}': ")
     first, *parts = key.split(".")
     if first not in TOP_LEVEL:
-        known = [*TOP_LEVEL, *(f"{scope}.{name}" for scope in scopes for name in _field_names(scopes[scope]))]
-        raise UsageError(f"{where}unknown key '{key}'; nearest: {_list(nearest(key, known))} (`covey show` prints all)")
+        near = nearest_fields(key, [*TOP_LEVEL, *_paths(scopes)])
+        raise UsageError(f"{where}unknown key '{key}'; nearest: {_list(near)} (`covey show` prints all)")
     value, path = scopes.get(first), first
     for part in parts:
         names = _field_names(value)
         if isinstance(value, Mapping) or (value is None and path not in TOP_LEVEL):
             return
         if part not in names:
-            known = [f"{path}.{name}" for name in names] or [path]
-            raise UsageError(
-                f"{where}unknown field '{key}'; nearest: {_list(nearest(key, known))} (`covey show` prints all)"
-            )
+            here = [f"{path}.{name}" for name in names] or [path]
+            near = nearest_fields(key, _paths(scopes), here)
+            raise UsageError(f"{where}unknown field '{key}'; nearest: {_list(near)} (`covey show` prints all)")
         value, path = getattr(value, part), f"{path}.{part}"
+
+
+def nearest_fields(key: str, known: Sequence[str], here: Sequence[str] | None = None) -> list[str]:
+    """Up to three fields that `key` may mean: those of that last name and those that other libraries call so; if there
+    are none, what looks alike among those `here`, which are all unless given."""
+    section, _, last = key.lower().rpartition(".")
+    called_so = [path for path in fields_called(last) if path in known]
+    same_name = [path for path in known if path.rpartition(".")[2].lower() == last]
+    found = sorted(dict.fromkeys([*same_name, *called_so]), key=lambda path: not path.startswith(f"{section}."))
+    followers = [path for path in found if path.startswith("critic_") and path.removeprefix("critic_") in found]
+    return [path for path in found if path not in followers][:3] or nearest(key, here or known)
+
+
+def _paths(scopes: Mapping[str, Any]) -> list[str]:
+    """Every field under the top-level keys, with those of nested dataclasses."""
+    paths = []
+    for scope, value in scopes.items():
+        for name in _field_names(value):
+            paths += [f"{scope}.{name}", *_paths({f"{scope}.{name}": getattr(value, name)})]
+    return paths
 
 
 def _field_names(value: Any) -> list[str]:
@@ -282,17 +377,24 @@ class Preset:
     def section(self, group: str) -> tuple[str | None, dict[str, Any]]:
         """What the file says of a task, model or algorithm: the name that it is meant for, and the fields."""
         section = self._mapping(group, self.fields.get(group))
-        apart = ("name", "groups") if group in BY_GROUP else ("name",)
-        return section.get("name"), {key: value for key, value in section.items() if key not in apart}
+        apart = ("name", "base", "groups") if group in BY_GROUP else ("name", "base")  # `covey show` writes a base
+        return self._name(group, section), {key: value for key, value in section.items() if key not in apart}
 
     def member(self, kind: str, group: str) -> tuple[str | None, dict[str, Any]]:
         """The same for a group of agents."""
         section = self._mapping(f"{kind}.groups.{group}", self.members(kind).get(group))
-        return section.get("name"), {key: value for key, value in section.items() if key != "name"}
+        name = self._name(f"{kind}.groups.{group}", section)
+        return name, {key: value for key, value in section.items() if key not in ("name", "base")}
 
     def members(self, kind: str) -> dict[str, Any]:
         """What the file says of each group of agents."""
         return self._mapping(f"{kind}.groups", self._mapping(kind, self.fields.get(kind)).get("groups"))
+
+    def _name(self, key: str, section: Mapping[str, Any]) -> str | None:
+        name = section.get("name")
+        if not isinstance(name, str | None):
+            raise UsageError(f"{self.where}{key}.name takes one name, not {name!r}")
+        return name
 
     def _mapping(self, key: str, section: Any) -> dict[str, Any]:
         if isinstance(section, str):
@@ -316,8 +418,11 @@ def list_presets(group: str = "experiment", config_dir: str | None = None) -> di
 
 
 def _first_comment(path: Path) -> str:
-    with path.open(encoding="utf-8") as lines:
-        return next((line.lstrip("# ").strip() for line in lines if line.startswith("#")), "")
+    try:
+        lines = read_text(path).splitlines()
+    except UNREADABLE as error:  # the other presets can be used all the same
+        return f"cannot be read: {why_unreadable(error)}"
+    return next((line.lstrip("# ").strip() for line in lines if line.startswith("#")), "")
 
 
 def _check_config_dir(config_dir: str | None) -> None:
@@ -374,16 +479,16 @@ def _find(group: str, name: str, config_dir: str | None, skip: Sequence[Path]) -
     """The file of a preset, the user's own first; a file may derive from a shipped one of its own name."""
     folders = ([Path(config_dir)] if config_dir else []) + [SHIPPED]
     paths = [folder / group / f"{name}.yaml" for folder in folders]
-    return next((path for path in paths if path.is_file() and path not in skip), None)
+    return next((path for path in paths if os.path.isfile(path) and path not in skip), None)
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        fields = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
-    except (YAMLError, OmegaConfBaseException, OSError, UnicodeDecodeError) as error:
+        fields = OmegaConf.to_container(OmegaConf.load(io.StringIO(read_text(path))), resolve=False)
+    except (YAMLError, OmegaConfBaseException, *UNREADABLE) as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
-        raise UsageError(f"{path}{line}: {getattr(error, 'problem', None) or str(error).splitlines()[0]}") from error
+        raise UsageError(f"{path}{line}: {getattr(error, 'problem', None) or why_unreadable(error)}") from error
     if not isinstance(fields, dict):
         raise UsageError(f"{path}: a preset is a mapping, not {type(fields).__name__}")
     if "defaults" in fields:
@@ -453,6 +558,8 @@ def _assemble(
     for group in GROUPS:
         chain = _preset_chain(group, _choice_of(group, layers, chosen), config_dir)
         scopes[group] = choice_defaults(group, chain[0].name)
+        if group == "model":
+            scopes[group] = with_model_defaults(scopes[group], scopes["algorithm"])
         tree[group] = _choice_tree(group, chain, layers, scopes)
         for member in _members(group, layers, [*chosen, *keys]):
             _add_member(group, member, layers, chosen, config_dir, scopes, tree)
@@ -463,6 +570,13 @@ def _assemble(
         _check_fields(rest, scopes, layer.where)
         tree = _merged(tree, rest)
     return scopes, tree
+
+
+def with_model_defaults(model: Any, algorithm: Any) -> Any:
+    """A model's defaults as the team's algorithm wants them (`model_defaults`), as far as the model has such fields."""
+    wanted = getattr(algorithm, "model_defaults", {})
+    fields = {name: value for name, value in wanted.items() if name in _field_names(model)}
+    return registry.build_config(model, fields, "model")
 
 
 def _members(kind: str, layers: Sequence[Preset], keys: Iterable[str]) -> list[str]:
@@ -523,6 +637,7 @@ def _choice_tree(
             if name == member.name or first:
                 sections.append((layer.where, section))
         for where, section in sections:
+            section = registry.with_own_names(scopes[group], section, f"{where}{group}")
             _check_fields({group: section}, scopes, where)
             fields = _merged(fields, section)
     base = {"base": chain[0].name} if chain[-1].name != chain[0].name else {}

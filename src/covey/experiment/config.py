@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import enum
 import importlib
-import math
 import os
 import sys
 import typing
@@ -20,7 +19,7 @@ from typing import Any
 import yaml
 
 from covey import registry
-from covey.checks import at_least
+from covey.checks import LARGEST_INT, Large, at_least, out_of_range
 from covey.data.buffer import BufferConfig
 from covey.errors import UsageError, unknown_name
 
@@ -79,30 +78,39 @@ class Choice:
 class Platform(enum.Enum):
     """What computes. `auto` takes an accelerator where there is one."""
 
-    auto = "auto"
-    cpu = "cpu"
-    gpu = "gpu"
-    tpu = "tpu"
+    auto = "auto"  # an accelerator where there is one, else the CPU
+    cpu = "cpu"  # the CPU, whatever else there is
+    gpu = "gpu"  # a GPU; refused where there is none
+    tpu = "tpu"  # a TPU; refused where there is none
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExperimentConfig:
     """Fields of every loop. Intervals are in frames; they and `frames` round up to whole iterations."""
 
-    frames: int = 2_000_000
-    schedule_frames: int | None = None  # horizon of the schedules; None: `frames`
-    platform: Platform = Platform.auto
-    devices: int | None = None  # None: all that there are; the number used is stored with the run
-    seeds_at_once: int | None = None  # in one program; None: on accelerators as many as fit, else one after another
-    evaluation_interval: int = 100_000  # 0: at the start and at the end only
-    evaluation_episodes: int = 32
-    evaluation_deterministic: bool | None = None  # None: greedy, except policies over discrete actions, which sample
-    absolute_metric: bool = True  # at the end, the best parameters over ten times the episodes
-    best_by: str = "mean_return"  # the metric of an evaluation that says which parameters are the best
-    checkpoint_interval: int = 500_000  # 0: at the end only
-    checkpoint_keep: int = 3
+    # environment steps to train for, over all environments; a step counts once, whatever the number of agents
+    frames: Large = 2_000_000
+    # frames over which schedules (of the learning rate, of exploration) run; null: `frames`
+    schedule_frames: Large | None = None
+    platform: Platform = Platform.auto  # what computes
+    # devices to split the environments over; null: as many as there are and fit; the number used is stored with the run
+    devices: int | None = None
+    # seeds trained in one program; null: on accelerators as many as fit, else one after another
+    seeds_at_once: int | None = None
+    evaluation_interval: Large = 100_000  # frames between evaluations; 0: at the start and at the end only
+    evaluation_episodes: int = 32  # episodes in each evaluation
+    # whether evaluation takes the most likely action; null: yes, except policies over discrete actions, which sample
+    evaluation_deterministic: bool | None = None
+    absolute_metric: bool = True  # at the end, evaluate the best parameters over ten times the episodes
+    # metric of an evaluation by which the best parameters are chosen: mean_return, a group's return or a metric of the
+    # task
+    best_by: str = "mean_return"
+    checkpoint_interval: Large = 500_000  # frames between checkpoints; 0: at the end only
+    checkpoint_keep: int = 3  # checkpoints to keep, the newest ones
+    # where metrics go besides the run directory: console, json, mlflow, tensorboard, wandb
     loggers: tuple[str, ...] = ("console",)
-    logger_options: dict[str, Any] = dataclasses.field(default_factory=dict)  # by logger, passed on to it
+    # options passed on to each logger, by its name: {wandb: {project: mine, mode: offline}}
+    logger_options: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         at_least(self, 1, "frames", "schedule_frames", "devices", "seeds_at_once")
@@ -111,20 +119,29 @@ class ExperimentConfig:
         for logger in (*self.loggers, *self.logger_options):
             if logger not in LOGGERS:
                 raise ValueError(f"unknown logger '{logger}'; there are {', '.join(LOGGERS)}")
+        for logger, options in self.logger_options.items():
+            if not isinstance(options or {}, Mapping):
+                example = f"{{{logger}: {{OPTION: VALUE}}}}"
+                raise ValueError(f"logger_options takes a mapping for each logger, as in {example}, not {options!r}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CollectingConfig(ExperimentConfig):
     """Loops that act in environments: an iteration steps `num_envs` of them `rollout_length` times, then learns."""
 
-    num_envs: int = 64
-    rollout_length: int = 32
+    num_envs: int = 64  # environments stepped side by side, over all devices
+    rollout_length: int = 32  # steps taken in each environment in an iteration
     stagger: bool = True  # cut the first episodes at different times, so that batches hold all phases of episodes
-    shaping_frames: int | None = None  # over which a task's shaping falls to zero; None: it stays
+    shaping_frames: Large | None = None  # frames over which a task's shaping reward falls to zero; null: it stays
 
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, 1, "num_envs", "rollout_length", "shaping_frames")
+        if self.frames > LARGEST_INT * self.frames_per_iteration:
+            raise ValueError(
+                f"frames={self.frames:,} are more than {LARGEST_INT:,} iterations, "
+                f"of {self.frames_per_iteration:,} frames each"
+            )
         if self.devices and self.num_envs % self.devices:
             near = self.num_envs // self.devices * self.devices
             fits = f"{near} or {near + self.devices}" if near else f"{self.devices}"
@@ -145,9 +162,9 @@ class ReplayConfig(CollectingConfig):
     """The online loop with replay: an iteration adds what it collected to a buffer and updates from samples of it."""
 
     rollout_length: int = 8
-    updates: int = 32  # in each iteration
-    random_frames: int = 2_000  # acted at random before learning starts
-    buffer: BufferConfig = dataclasses.field(default_factory=BufferConfig)
+    updates: int = 32  # gradient updates in each iteration
+    random_frames: Large = 2_000  # frames acted at random before learning starts
+    buffer: BufferConfig = dataclasses.field(default_factory=BufferConfig)  # the replay buffer
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -164,8 +181,11 @@ LOOPS: dict[str, type[ExperimentConfig]] = {"online": OnlineConfig, "replay": Re
 class HooksConfig:
     """A user's own pure functions in the compiled step, each as `module:function`."""
 
+    # module:function called with (group, transitions) before each update; returns transitions, or those and metrics
     batch: str | None = None
+    # module:function called with (group, params, minibatch); returns a loss to add to the algorithm's, and metrics
     loss: str | None = None
+    # module:function called with the metrics of an iteration before they leave the device; returns metrics
     metrics: str | None = None
 
     def __post_init__(self) -> None:
@@ -179,20 +199,26 @@ class HooksConfig:
 class Config:
     """One experiment, or one for each of `seeds`."""
 
-    algorithm: Choice
-    task: Choice
-    model: Choice
-    critic_model: Choice
+    algorithm: Choice  # the algorithm that learns: `covey list algorithms`
+    task: Choice  # the task to learn: `covey list tasks`
+    model: Choice  # the network of the actors, or of the agents' values: `covey list models`
+    critic_model: Choice  # the network of the critic; follows `model`, fields included, unless it is named or set
+    # how long to train, on what, and how it is watched; experiment=NAME takes a preset: `covey list presets`
     experiment: ExperimentConfig
-    seed: int = 0
-    seeds: tuple[int, ...] | None = None
-    run_dir: str | None = None  # None: runs/TASK-ALGORITHM-SEED-TIME
-    init_from: str | None = None  # a run whose parameters to start from
-    imports: tuple[str, ...] = ()
-    code_dir: str | None = None  # where `imports` and `hooks` are looked for, besides the working directory
-    config_dir: str | None = None
-    hooks: HooksConfig = HooksConfig()
-    jit: bool = True
+    seed: Large = 0  # seed of everything random, from 0 to 2^32 - 1
+    # seeds to train, each in its own run directory: a number (3: 0, 1, 2) or a list; null: only `seed`
+    seeds: tuple[Large, ...] | None = None
+    run_dir: str | None = None  # where the run is written; null: runs/TASK-ALGORITHM-SEED-TIME
+    # run directory to start from: what it learned is taken, optimiser and schedules start fresh; null: from scratch
+    init_from: str | None = None
+    imports: tuple[str, ...] = ()  # modules of your own to import first, which register tasks, models or algorithms
+    # where `imports`, `hooks` and `callbacks` are looked for, besides the working directory; null: only there
+    code_dir: str | None = None
+    config_dir: str | None = None  # folder with presets of your own; null: only those that covey has
+    hooks: HooksConfig = HooksConfig()  # functions of your own inside the compiled step
+    # your own code between chunks, each `module:Class`, called without arguments for an object with on_iteration, …
+    callbacks: tuple[str, ...] = ()
+    jit: bool = True  # compile the program; false runs the same code step by step, for breakpoints
 
 
 # ------------------------------------------------------------------------------------------------ to and from text
@@ -229,7 +255,8 @@ def from_dict(values: Mapping[str, Any]) -> Config:
     if not isinstance(values, Mapping):
         raise UsageError(f"a configuration is a mapping, not {values!r}")
     rest = dict(values)
-    add_to_path(rest.get("code_dir"))
+    if wanted_imports(values):
+        add_to_path(rest.get("code_dir"))
     import_modules(registry.coerce(tuple[str, ...], rest.get("imports", ()), "imports"))
     choices: dict[str, Any] = {group: _choice(group, rest.pop(group, None)) for group in GROUPS}
     loop = loop_defaults(choices["algorithm"].registered)
@@ -239,7 +266,7 @@ def from_dict(values: Mapping[str, Any]) -> Config:
             raise UsageError(f"seeds={rest['seeds']} are too many; one command trains up to {MOST_SEEDS:,}")
         rest["seeds"] = list(range(rest["seeds"]))
     defaults = Config(**choices, experiment=experiment)
-    hints = typing.get_type_hints(Config)
+    hints = typing.get_type_hints(Config, include_extras=True)
     for name in rest:
         if name not in hints:
             raise unknown_name("field", name, hints)
@@ -258,6 +285,8 @@ def _choice(kind: str, values: Any) -> Choice:
         raise UsageError(f"{kind}.groups takes a mapping from groups to their own {kind}, not {groups!r}")
     members = {group: _choice(kind, own if "name" in own else {**fields, **own}) for group, own in groups.items()}
     name, base = fields.pop("name"), fields.pop("base", None)
+    if not isinstance(base or name, str):
+        raise UsageError(f"{kind}.name takes one name, not {base or name!r}")
     config = registry.build_config(choice_defaults(kind, base or name), fields, kind)
     return Choice(name, config, base if base != name else None, members)
 
@@ -290,7 +319,11 @@ _Dumper.add_representer(list, _Dumper.represent_list)
 
 
 def to_yaml(config: Config) -> str:
-    return yaml.dump(to_dict(config), Dumper=_Dumper, sort_keys=False, default_flow_style=False, allow_unicode=True)
+    return yaml_text(to_dict(config))
+
+
+def yaml_text(values: Any) -> str:
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, default_flow_style=False, allow_unicode=True)
 
 
 def from_yaml(text: str) -> Config:
@@ -299,6 +332,21 @@ def from_yaml(text: str) -> Config:
     except yaml.YAMLError as error:
         raise UsageError(f"the configuration is no YAML: {error}") from error
     return from_dict(values)
+
+
+def wanted_imports(values: Mapping[str, Any]) -> list[str]:
+    """The user's own code that a configuration wants to import: this list decides what needs trust (trust.py).
+
+    Every field that names code belongs here, whatever type a stranger's file gives it.
+    """
+    hooks = values.get("hooks")
+    fields = [values.get("imports"), hooks.values() if isinstance(hooks, Mapping) else hooks, values.get("callbacks")]
+    names = [name for field in fields for name in ([field] if isinstance(field, str) else _items(field))]
+    return [str(name) for name in names if name is not None]
+
+
+def _items(value: Any) -> Iterable[Any]:
+    return value if isinstance(value, Iterable) else [value]
 
 
 def add_to_path(code_dir: Any) -> None:
@@ -331,6 +379,7 @@ def check(config: Config) -> None:
     _check_seeds(config)
     _check_numbers(to_dict(config))
     _check_loops(config.algorithm)
+    _check_callbacks(config.callbacks)
     for algorithm in (config.algorithm, *config.algorithm.groups.values()):
         _check_sequences(algorithm.config, config.experiment)
         own_check = getattr(algorithm.config, "check", None)
@@ -354,6 +403,13 @@ def _check_loops(team: Choice) -> None:
             )
 
 
+def _check_callbacks(callbacks: Iterable[str]) -> None:
+    for path in callbacks:
+        module, _, name = path.partition(":")
+        if not module or not name:
+            raise UsageError(f"callbacks takes [module:Class], not '{path}'")
+
+
 def _check_seeds(config: Config) -> None:
     seeds = (config.seed,) if config.seeds is None else config.seeds
     if not seeds:
@@ -370,8 +426,8 @@ def _check_numbers(values: Mapping[str, Any], where: str = "") -> None:
     for name, value in values.items():
         if isinstance(value, Mapping):
             _check_numbers(value, f"{where}{name}.")
-        elif isinstance(value, float) and math.isnan(value):
-            raise UsageError(f"{where}{name} takes a number, not nan")
+        elif isinstance(value, float) and (wanted := out_of_range(float, value)):
+            raise UsageError(f"{where}{name} takes {wanted}, not {value}")
 
 
 def _check_sequences(algorithm: Any, experiment: ExperimentConfig) -> None:
@@ -396,6 +452,16 @@ def _check_sequences(algorithm: Any, experiment: ExperimentConfig) -> None:
 def num_cores() -> int:
     """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def no_platform(platform: str, found: str = "cpu") -> str:
+    """What to do on a machine without `platform`."""
+    package = {"gpu": "jax[cuda12]", "tpu": "jax[tpu]"}.get(platform)
+    install = f"; where there is one, JAX needs its plugin: pip install '{package}'" if package else ""
+    return (
+        f"experiment.platform={platform}, but what JAX finds here is {found}; experiment.platform=cpu trains on the "
+        f"cores{install}"
+    )
 
 
 def with_devices(config: Config, available: int) -> Config:

@@ -21,8 +21,21 @@ from covey.results import describe_mean, mean_and_interval
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Returns:
+    """Returns per episode at the start and at the end of training, and of the best parameters."""
+
+    before: Sequence[float]
+    after: Sequence[float]
+    absolute: Sequence[float] | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What a finished run tells. Returns are per episode; `seconds` has the parts of the time by name."""
+    """What a finished run tells. Returns are per episode; `seconds` has the parts of the time by name.
+
+    `by_group` has each group's returns where groups oppose each other: they are shown in place of the others, which
+    are those of `mean_return`.
+    """
 
     title: str
     returns_before: Sequence[float]
@@ -32,6 +45,7 @@ class Summary:
     frames_per_second: float
     seconds: Mapping[str, float]
     run_directory: Path
+    by_group: Mapping[str, Returns] = dataclasses.field(default_factory=dict)
 
 
 class Console:
@@ -83,9 +97,17 @@ class Console:
             if self._bar and self._task is not None:
                 self._bar.update(self._task, description="")
 
-    def progress(self, frames: int, *, mean_return: float | None, frames_per_second: float) -> None:
-        """Where training is; `mean_return` is the latest known, or None."""
-        text = self._progress_text(frames, mean_return, frames_per_second)
+    def progress(
+        self,
+        frames: int,
+        *,
+        mean_return: float | None,
+        frames_per_second: float,
+        by_group: Mapping[str, float] | None = None,
+    ) -> None:
+        """Where training is; `mean_return` is the latest known, or None. Returns `by_group` are shown in its place."""
+        returns = by_group or ({} if mean_return is None else {"": mean_return})
+        text = self._progress_text(frames, returns, frames_per_second)
         if self._bar and self._task is not None:
             self._bar.update(self._task, completed=frames, text=text)
         elif self._show:
@@ -121,11 +143,11 @@ class Console:
             self._rich.print(table)
             self._rich.print(f"run directory: {summary.run_directory}", markup=False, highlight=False, soft_wrap=True)
 
-    def _progress_text(self, frames: int, mean_return: float | None, frames_per_second: float) -> str:
+    def _progress_text(self, frames: int, returns: Mapping[str, float], frames_per_second: float) -> str:
         share = frames / self._total_frames if self._total_frames else 1.0
         parts = [f"{frames:,}/{self._total_frames:,} frames ({share:.0%})"]
-        if mean_return is not None:
-            parts.append(f"return {mean_return:.4g}")
+        if returns:
+            parts.append(describe_returns(returns))
         parts.append(f"{frames_per_second:,.0f} frames/s")
         if frames < self._total_frames and frames_per_second > 0:
             parts.append(f"{format_seconds((self._total_frames - frames) / frames_per_second)} left")
@@ -138,16 +160,25 @@ class Console:
 
 def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     """The summary's lines: what, and how much."""
-    rows = [
-        ("return before training", format_returns(summary.returns_before)),
-        ("return after training", format_returns(summary.returns_after)),
-    ]
-    if summary.returns_absolute is not None:
-        rows.append(("absolute metric (best parameters)", format_returns(summary.returns_absolute)))
+    whole = Returns(before=summary.returns_before, after=summary.returns_after, absolute=summary.returns_absolute)
+    rows = []
+    for group, returns in (summary.by_group or {"": whole}).items():
+        of = f"{group} " if group else ""
+        rows.append((f"{of}return before training", format_returns(returns.before)))
+        rows.append((f"{of}return after training", format_returns(returns.after)))
+        if returns.absolute is not None:
+            rows.append((f"{of}absolute metric (best parameters)", format_returns(returns.absolute)))
     rows.append(("frames", f"{summary.frames:,}"))
     rows.append(("frames per second", f"{summary.frames_per_second:,.0f}"))
     rows.extend((f"time {name}", format_seconds(seconds)) for name, seconds in summary.seconds.items())
     return rows
+
+
+def describe_returns(returns: Mapping[str, float]) -> str:
+    """`return 0.9`, or, by group, `return: adversary 6.7, agent -6.7`."""
+    if list(returns) == [""]:
+        return f"return {returns['']:.4g}"
+    return f"return: {', '.join(f'{group} {value:.4g}' for group, value in returns.items())}"
 
 
 def format_returns(returns: Sequence[float]) -> str:

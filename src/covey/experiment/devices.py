@@ -13,6 +13,7 @@ from typing import Any
 import jax
 
 from covey.errors import UsageError
+from covey.experiment.config import no_platform, num_cores
 
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false"
 CACHE_BYTES = 2_000_000_000
@@ -31,7 +32,8 @@ def start_jax(platform: str, num_devices: int) -> list[Any]:
     try:
         devices = jax.devices() if platform == "auto" else jax.devices(platform)
     except RuntimeError as error:
-        raise UsageError(f"platform={platform} is not to be had here: {' '.join(str(error).split())}") from error
+        reason = f"JAX cannot start: {' '.join(str(error).split())}"
+        raise UsageError(reason if platform == "auto" else no_platform(platform)) from error
     if len(devices) < num_devices:
         raise UsageError(
             f"devices={num_devices}, but JAX has {len(devices)} in this process; "
@@ -42,8 +44,6 @@ def start_jax(platform: str, num_devices: int) -> list[Any]:
 
 def num_available(platform: str) -> int:
     """How many devices could be used: cores, or what JAX has if it was started before."""
-    from covey.experiment.config import num_cores
-
     if _started() or platform not in ("auto", "cpu"):
         return len(jax.devices())
     return num_cores()

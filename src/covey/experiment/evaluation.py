@@ -16,11 +16,12 @@ from covey import registry
 from covey.envs.base import Env
 from covey.errors import UsageError
 from covey.experiment.build import build_env, is_deterministic, make_evaluate
-from covey.experiment.console import Console, format_returns
+from covey.experiment.console import Console, describe_returns, format_returns
+from covey.experiment.lease import living_holder
 from covey.experiment.opponents import face
 from covey.experiment.policy import Policy, load
 from covey.experiment.run_directory import run_directories
-from covey.files import to_json, write_atomically
+from covey.files import to_json, write_atomically, writing
 from covey.results import mean_and_interval
 from covey.types import Algorithm, PyTree
 
@@ -39,34 +40,44 @@ def evaluate_run(
     seed: int = 0,
     opponents: Mapping[str, str] | None = None,
     task: Mapping[str, Any] | None = None,
+    trust: bool = False,
 ) -> dict[str, Any]:
     """Evaluates the run in `path` (of several seeds, each); returns what `output` would hold.
 
-    `opponents` take the places of some groups (`opponents.py`), and `task` changes fields of the task.
+    `opponents` take the places of some groups (`opponents.py`), `task` changes fields of the task, and `trust` lets
+    these runs import their code.
     """
     if episodes < 1:
         raise UsageError(f"episodes must be at least 1, not {episodes}")
+    directories = run_directories(path)
     if render is not None:
         check_video(render)
+    for name, file in (("output", output), ("render", render)):
+        if file is not None:
+            check_writable(name, Path(file))
     reports = []
-    for directory in run_directories(path):
-        policy = load(directory, parameters=parameters)
-        players = make_players(policy, opponents or {}, task or {})
+    first: tuple[Players, bool] | None = None  # of several seeds, the one that is drawn
+    for directory in directories:
+        policy = load(directory, parameters=parameters, trust=trust)
+        if (holder := living_holder(directory)) is not None:
+            print(f"{directory} is still training ({holder}); this is its checkpoint at {policy.frames:,} frames")
+        players = make_players(policy, opponents or {}, task or {}, trust)
         greedy = is_deterministic(policy.config, policy.env) if deterministic is None else deterministic
+        first = first or (players, greedy)
         values = play(players, episodes, greedy, seed)
         about = {"parameters": parameters, "deterministic": greedy, "opponents": opponents or {}, "changes": task or {}}
-        reports.append(make_report(directory, policy, values, about))
+        reports.append(make_report(directory, policy, players, values, about))
         print_report(reports[-1])
     report = reports[0] if len(reports) == 1 else merge_reports(reports)
     if len(reports) > 1:
-        print(f"all {len(reports)} seeds: mean return {report['mean_return']:.4g}")
+        print(f"all {len(reports)} seeds: mean {describe_returns(shown_means(report))}")
     if output is not None:
-        write_atomically(Path(output), to_json(report, indent=2) + "\n")
+        with writing(f"output={output}"):
+            write_atomically(Path(output), to_json(report, indent=2) + "\n")
         print(f"wrote {output}")
-    if render is not None:
-        first = load(run_directories(path)[0], parameters=parameters)
-        greedy = is_deterministic(first.config, first.env) if deterministic is None else deterministic
-        draw(make_players(first, opponents or {}, task or {}), Path(render), greedy, seed)
+    if render is not None and first is not None:
+        with writing(f"render={render}"):
+            draw(first[0], Path(render), first[1], seed)
         print(f"wrote {render}")
     return report
 
@@ -78,22 +89,27 @@ class Players:
     env: Env
     algorithm: Algorithm
     learner: PyTree
+    opponents: tuple[str, ...] = ()  # groups that others play
 
 
-def make_players(policy: Policy, opponents: Mapping[str, str], changes: Mapping[str, Any]) -> Players:
+def make_players(
+    policy: Policy, opponents: Mapping[str, str], changes: Mapping[str, Any], trust: bool = False
+) -> Players:
     if not opponents and not changes:
         return Players(env=policy.env, algorithm=policy.algorithm, learner=policy.learner)
     config = policy.config
     fields = registry.build_config(config.task.config, dict(changes), "task")
     env = build_env(dataclasses.replace(config, task=dataclasses.replace(config.task, config=fields)))
-    algorithm, learner = face(policy, env, opponents)
-    return Players(env=env, algorithm=algorithm, learner=learner)
+    algorithm, learner = face(policy, env, opponents, trust)
+    return Players(env=env, algorithm=algorithm, learner=learner, opponents=tuple(opponents))
 
 
 def play(players: Players, episodes: int, deterministic: bool, seed: int) -> dict[str, np.ndarray]:
     """Per-episode values of exactly `episodes` episodes, some at a time."""
     at_once = min(episodes, EPISODES_AT_ONCE)
-    evaluate = make_evaluate(players.env, players.algorithm, at_once, deterministic, jax.devices()[:1])
+    evaluate = make_evaluate(
+        players.env, players.algorithm, at_once, deterministic, jax.devices()[:1], opponents=players.opponents
+    )
     rounds: list[dict[str, np.ndarray]] = []
     with Console(episodes, show=sys.stdout.isatty()) as console:
         while len(rounds) * at_once < episodes:
@@ -104,15 +120,18 @@ def play(players: Players, episodes: int, deterministic: bool, seed: int) -> dic
 
 
 def make_report(
-    directory: Path, policy: Policy, values: dict[str, np.ndarray], about: dict[str, Any]
+    directory: Path, policy: Policy, players: Players, values: dict[str, np.ndarray], about: dict[str, Any]
 ) -> dict[str, Any]:
     mean, half_width = mean_and_interval(values[names.MEAN_RETURN])
+    teams = players.env.spec.cooperating
     return {
         "run": str(directory),
         "task": policy.config.task.name,
         "algorithm": policy.config.algorithm.label,
         **about,
-        "returns": policy.env.spec.returns,
+        "returns": players.env.spec.returns,
+        "teams": [list(team) for team in teams],
+        "mean_return_of": list(names.scored_groups(teams, players.opponents)),
         "mean_return": mean,
         "interval_95": [mean - half_width, mean + half_width],
         "means": {name: float(value.mean()) for name, value in values.items()},
@@ -123,11 +142,25 @@ def make_report(
 def merge_reports(reports: list[dict[str, Any]]) -> dict[str, Any]:
     """Several seeds: the mean over seeds, and its interval over seeds, not over episodes."""
     mean, half_width = mean_and_interval([report["mean_return"] for report in reports])
-    return {"mean_return": mean, "interval_95": [mean - half_width, mean + half_width], "seeds": reports}
+    return {
+        **{name: reports[0][name] for name in ("teams", "opponents", "mean_return_of")},
+        "mean_return": mean,
+        "interval_95": [mean - half_width, mean + half_width],
+        "means": {name: float(np.mean([report["means"][name] for report in reports])) for name in reports[0]["means"]},
+        "seeds": reports,
+    }
+
+
+def shown_means(report: dict[str, Any]) -> dict[str, float]:
+    """By group, the mean returns that are shown; as "" the mean over groups, where that is shown instead."""
+    groups = names.shown_groups(report["teams"], report["opponents"])
+    return {group: report["means"][names.group_return(group)] for group in groups} or {"": report["mean_return"]}
 
 
 def print_report(report: dict[str, Any]) -> None:
-    episodes = report["episodes"]
+    """The values that are shown; with opposed groups or fixed opponents, each group's return and no mean over them."""
+    by_group = names.shown_groups(report["teams"], report["opponents"])
+    episodes = {name: v for name, v in report["episodes"].items() if not (by_group and name == names.MEAN_RETURN)}
     how = "greedy" if report["deterministic"] else "sampled"
     what = f"{report['algorithm']} on {report['task']}"
     print(f"{what}, {report['parameters']} parameters, {how} actions ({report['run']})")
@@ -152,6 +185,18 @@ def check_video(path: str) -> None:
 
         if not matplotlib.animation.FFMpegWriter.isAvailable():
             raise UsageError(f"render={path}: mp4 needs ffmpeg, which is not installed; .gif needs nothing")
+
+
+def check_writable(name: str, path: Path) -> None:
+    """Refuses, before anything is played, a file that cannot be written. Folders on the way to it are made."""
+    if path.is_dir():
+        raise UsageError(f"{name}={path} is a directory; give the name of a file")
+    with writing(f"{name}={path}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "ab") as file:
+            is_new = file.tell() == 0
+        if is_new:
+            path.unlink()
 
 
 def draw(players: Players, path: Path, deterministic: bool, seed: int) -> None:

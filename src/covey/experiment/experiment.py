@@ -5,29 +5,33 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
-
+from covey import collector
 from covey.data.buffer import Place
 from covey.errors import UsageError
-from covey.experiment.build import Parts, Programs, build, compile_parts, uncompiled
+from covey.experiment.build import Parts, build
+from covey.experiment.callbacks import make_callbacks, split_callbacks, warning_about_objects
 from covey.experiment.checkpoint import Checkpoints
 from covey.experiment.compose import compose, resume_config
-from covey.experiment.config import Config, ReplayConfig, from_dict, plain, to_dict, with_devices
+from covey.experiment.config import CollectingConfig, Config, ReplayConfig, plain, to_dict, with_devices
 from covey.experiment.console import Console, Summary
 from covey.experiment.devices import available_bytes, num_available, start_jax
 from covey.experiment.environment import describe_environment
+from covey.experiment.finished import describe_finished, finished_frames, mark_finished
+from covey.experiment.lease import hold
 from covey.experiment.loggers import check_loggers
-from covey.experiment.run_directory import RunDirectory, run_directories
+from covey.experiment.program_store import ProgramStore, Shelf
+from covey.experiment.programs import Programs, uncompiled
+from covey.experiment.run_directory import RunDirectory, refuse_existing, run_directories
 from covey.experiment.training import Callback, Training
-from covey.types import PyTree
+from covey.experiment.transfer import Source, Transfer, plan_transfer, read_source
+from covey.metrics import MEAN_RETURN, group_return, scored_groups
+from covey.types import EnvSpec, PyTree
 
 MOST_AT_ONCE = 16  # seeds in one program, where the user does not say how many
 
@@ -39,15 +43,20 @@ class Experiment:
         covey.Experiment(task="lbf/8x8-2p-2f-coop", fields={"algorithm.lr": 1e-3, "experiment.frames": 100_000})
 
     `choices` are `algorithm`, `task`, `model`, `critic_model`, `experiment` (a preset), `seed`, `seeds`, `run_dir` and
-    the other words of `covey train`; `fields` are dotted. `callbacks` run on the host between chunks.
+    the other words of `covey train`; `fields` are dotted. `callbacks` run on the host between chunks: `"module:Class"`
+    and classes are stored with the run, objects are there until it ends.
     """
 
     def __init__(
-        self, *, fields: Mapping[str, Any] | None = None, callbacks: Sequence[Callback] = (), **choices: Any
+        self,
+        *,
+        fields: Mapping[str, Any] | None = None,
+        callbacks: Sequence[Callback | type[Callback] | str] = (),
+        **choices: Any,
     ) -> None:
-        values = {**choices, **(fields or {})}
+        callback_names, self.callbacks = split_callbacks(callbacks)
+        values = {**choices, **(fields or {})} | ({"callbacks": callback_names} if callback_names else {})
         self.config = compose([f"{name}={_as_override(value)}" for name, value in values.items()])
-        self.callbacks = callbacks
 
     def run(self) -> list[Summary]:
         """Trains; one summary per seed."""
@@ -66,23 +75,45 @@ def _as_override(value: Any) -> str:
     return str(value.name if hasattr(value, "name") else value)
 
 
-def train(config: Config, callbacks: Sequence[Callback] = ()) -> list[Summary]:
+def train(config: Config, callbacks: Sequence[Callback] = (), store: ProgramStore | None = None) -> list[Summary]:
     """Trains every seed of `config`, each in its own run directory: one after another with one compiled program, or
-    several at once in one (`experiment.seeds_at_once`)."""
+    several at once in one (`experiment.seeds_at_once`).
+
+    Programs that were compiled before are in `store`; it knows covey's own code, so nothing may have changed that in
+    this process."""
     check_loggers(config.experiment.loggers, config.experiment.logger_options)
+    make_callbacks(config.callbacks)  # what cannot be made is said before anything is left behind
+    if callbacks:
+        Console(0).warn(warning_about_objects(callbacks))
     config, devices = prepare(config)
     config = with_seeds_at_once(config, devices, callbacks)
     base = Path(config.run_dir or default_run_dir(config))
     members = seed_members(config, base)
     for _, path in members:
-        if path.exists():
-            raise UsageError(f"run directory {path} exists already; `covey resume {path}` continues it")
-    initial_learner = learner_from(config.init_from) if config.init_from else None
+        refuse_existing(path)
+    source = read_source(config.init_from) if config.init_from else None
     at_once = config.experiment.seeds_at_once or 1
-    parts = build(config, devices, min(at_once, len(members)))
+    num_seeds = min(at_once, len(members))
+    shelf = Shelf.of(store, config, devices, num_seeds)
+    parts = build(config, devices, num_seeds, trace=shelf.kept is None)
+    initial_learner = initial_learner_from(source, parts)
     environment = describe(parts)
     seeds = [(member, RunDirectory.create(path, to_dict(member), environment)) for member, path in members]
-    programs = get_programs(config, parts)
+    with hold([run for _, run in seeds]):
+        return _train_batches(config, devices, parts, shelf, seeds, callbacks, initial_learner)
+
+
+def _train_batches(
+    config: Config,
+    devices: list[Any],
+    parts: Parts,
+    shelf: Shelf,
+    seeds: Sequence[tuple[Config, RunDirectory]],
+    callbacks: Sequence[Callback],
+    initial_learner: Callable[[PyTree], PyTree] | None,
+) -> list[Summary]:
+    at_once = config.experiment.seeds_at_once or 1
+    programs = get_programs(config, parts, shelf)
     summaries = []
     for batch in (seeds[first : first + at_once] for first in range(0, len(seeds), at_once)):
         if len(batch) < parts.num_seeds:  # the last, of what is left
@@ -93,26 +124,83 @@ def train(config: Config, callbacks: Sequence[Callback] = ()) -> list[Summary]:
     return summaries
 
 
-def resume(path: Path, overrides: Sequence[str] = (), callbacks: Sequence[Callback] = ()) -> list[Summary]:
-    """Continues the run in `path`, or every seed's below it, as if it had never stopped."""
-    seeds: list[tuple[Config, RunDirectory]] = []
+def resume(
+    path: Path,
+    overrides: Sequence[str] = (),
+    callbacks: Sequence[Callback] = (),
+    *,
+    trust: bool = False,
+    store: ProgramStore | None = None,
+) -> list[Summary]:
+    """Continues the run in `path`, or every seed's below it, as if it had never stopped; a summary for each.
+
+    Runs that are finished are left as they are. `callbacks` join those that are stored with a run, and `trust` lets it
+    import its code (trust.py).
+    """
+    seeds = runs_to_resume(path, overrides, callbacks, trust)
+    with hold([run for _, run in seeds]):
+        for _, run in seeds:
+            if not run.is_current():
+                raise UsageError(f"{run.path}: config.yaml has just been changed by another command; try again")
+        return _resume_batches([(prepare(config)[0], run) for config, run in seeds], callbacks, store)
+
+
+def runs_to_resume(
+    path: Path, overrides: Sequence[str], callbacks: Sequence[Callback], trust: bool
+) -> list[tuple[Config, RunDirectory]]:
+    """The runs at `path` that have something left to do, each with its configuration. Writes nothing.
+
+    A seed that is finished is among them where it trained at once with one that is not: together they have their bits.
+    """
+    seeds, finished = [], {}
     for directory in run_directories(path):
         run = RunDirectory.open(directory)
-        stored = from_dict(run.config)
-        config = resume_config(stored, overrides)
+        config = resume_config(run.load_config(trust=trust), overrides)
+        check_frames(config, run)
         check_loggers(config.experiment.loggers, config.experiment.logger_options)
-        config, _ = prepare(config)
-        if to_dict(config) != to_dict(stored):
-            run.rewrite_config(to_dict(config))
+        make_callbacks(config.callbacks)
         seeds.append((config, run))
-    summaries = []
+        if (frames := finished_frames(run, to_dict(config))) is not None:
+            finished[run] = frames
+    kept = []
     for batch in resumed_together(seeds, callbacks):
+        if all(run in finished for _, run in batch):
+            for _, run in batch:
+                Console(0).line(describe_finished(run, finished[run]))
+        else:
+            kept += batch
+    return kept
+
+
+def check_frames(config: Config, run: RunDirectory) -> None:
+    """Raises where a run has trained for longer than it is asked to."""
+    experiment = config.experiment
+    assert isinstance(experiment, CollectingConfig)
+    done = max(Checkpoints(run.checkpoints).iterations(), default=0) * experiment.frames_per_iteration
+    if done - experiment.frames_per_iteration >= experiment.frames:  # frames round up to whole iterations
+        raise UsageError(
+            f"{run.path} has trained for {done:,} frames, so experiment.frames={experiment.frames} cannot be its end; "
+            "nothing was changed"
+        )
+
+
+def _resume_batches(
+    seeds: Sequence[tuple[Config, RunDirectory]], callbacks: Sequence[Callback], store: ProgramStore | None
+) -> list[Summary]:
+    summaries = []
+    for number, batch in enumerate(resumed_together(seeds, callbacks)):
         config, run = batch[0]
         _, devices = prepare(config)
         # Needed only where nothing was saved yet; by now the other run may be gone.
-        initial_learner = learner_from(config.init_from) if config.init_from and not has_begun(run) else None
-        parts = build(config, devices, len(batch))
-        programs = get_programs(config, parts)
+        source = read_source(config.init_from) if config.init_from and not has_begun(run) else None
+        shelf = Shelf.of(store, config, devices, len(batch))
+        parts = build(config, devices, len(batch), trace=shelf.kept is None)
+        initial_learner = initial_learner_from(source, parts)
+        if number == 0:  # all at once, now that the checks are passed: the seeds that wait must know how far to train
+            for own_config, own_run in seeds:
+                if own_run.config != to_dict(own_config):
+                    own_run.rewrite_config(to_dict(own_config))
+        programs = get_programs(config, parts, shelf)
         summaries += run_together(batch, parts, programs, callbacks, initial_learner)
     return summaries
 
@@ -171,7 +259,7 @@ def with_seeds_at_once(config: Config, devices: Sequence[Any], callbacks: Sequen
 def why_alone(config: Config, callbacks: Sequence[Callback]) -> str | None:
     """What keeps seeds from training at once, if anything does."""
     experiment = config.experiment
-    if callbacks:
+    if callbacks or config.callbacks:
         return "callbacks see one seed at a time"
     if isinstance(experiment, ReplayConfig) and experiment.buffer.place is Place.host:
         return "buffer.place=host holds one seed's"
@@ -204,11 +292,11 @@ def default_run_dir(config: Config) -> str:
     return f"runs/{config.task.name.replace('/', '-')}-{config.algorithm.label}-{seed}-{stamp}"
 
 
-def get_programs(config: Config, parts: Parts) -> Programs:
+def get_programs(config: Config, parts: Parts, shelf: Shelf | None = None) -> Programs:
     if not config.jit:
         return uncompiled(parts)
     with Console(0, show="console" in config.experiment.loggers) as console:
-        return compile_parts(parts, console.compiling)
+        return (shelf or Shelf()).programs(parts, console.compiling)
 
 
 def run_together(
@@ -218,12 +306,14 @@ def run_together(
     callbacks: Sequence[Callback],
     initial_learner: Callable[[PyTree], PyTree] | None,
 ) -> list[Summary]:
-    """Trains the seeds that `parts` is made for, one or several at once."""
+    """Trains the seeds that `parts` is made for, one or several at once, with new callbacks of the stored names."""
     config = seeds[0][0]
+    callbacks = [*make_callbacks(config.callbacks), *callbacks]
     experiment = config.experiment
     frames = -(-experiment.frames // parts.loop.frames_per_iteration) * parts.loop.frames_per_iteration
     show = "console" in experiment.loggers
-    with Console(frames, show=show) as console, _uncompiled(config):
+    collector.resume()
+    with Console(frames, show=show) as console:
         if show:
             for member, run in seeds:
                 console.line(f"{member.algorithm.label} on {member.task.name}, seed {member.seed}: {run.path}")
@@ -231,11 +321,27 @@ def run_together(
                 size, megabytes = config.experiment.buffer.size, parts.buffer_bytes / 1e6
                 for_each = f" for each of {len(seeds)} seeds" if len(seeds) > 1 else ""
                 console.line(f"replay: {size:,} transitions{for_each}, {megabytes:,.0f} MB")
+            if len(parts.env.spec.cooperating) > 1:
+                console.line(describe_opposition(parts.env.spec, experiment.best_by))
             _say_rounding(console, config, parts.loop.frames_per_iteration)
         summaries = Training(seeds, parts, programs, console, callbacks, initial_learner).run()
-    for summary in summaries:
+    for (_, run), summary in zip(seeds, summaries, strict=True):
+        mark_finished(run, frames=summary.frames, absolute_metric=experiment.absolute_metric)
         console.summary(summary)
     return summaries
+
+
+def describe_opposition(spec: EnvSpec, best_by: str) -> str:
+    """Who opposes whom, and by whose return the best parameters are chosen."""
+    second = spec.cooperating[1]
+    opposition = " against ".join(" and ".join(team) for team in spec.cooperating)
+    follow = " and ".join(scored_groups(spec.cooperating))
+    if best_by != MEAN_RETURN:
+        return f"{opposition}: mean_return is the return of {follow}; the best parameters are chosen by {best_by}"
+    return (
+        f"{opposition}: mean_return is the return of {follow}, and chooses the best parameters "
+        f"(experiment.best_by={group_return(second[0])} chooses them by {second[0]})"
+    )
 
 
 def _say_rounding(console: Console, config: Config, frames_per_iteration: int) -> None:
@@ -249,51 +355,22 @@ def _say_rounding(console: Console, config: Config, frames_per_iteration: int) -
         console.line(f"rounded up to whole iterations of {frames_per_iteration:,} frames: {', '.join(rounded)}")
 
 
-def _uncompiled(config: Config) -> contextlib.AbstractContextManager[Any]:
-    return contextlib.nullcontext() if config.jit else jax.disable_jit()
-
-
 def describe(parts: Parts) -> dict[str, Any]:
     """environment.json: the machine, and what the results' numbers mean."""
     spec = parts.env.spec
     return {
         **describe_environment(),
         "returns": spec.returns,
+        "teams": [list(team) for team in spec.cooperating],
         "evaluation": "greedy" if parts.deterministic else "sampled",
         "metrics": {name: plain(metric) for name, metric in spec.metrics.items()},
     }
 
 
-def learner_from(path: str) -> Callable[[PyTree], PyTree]:
-    """A function that puts another run's parameters into a learner, where names and shapes fit.
-
-    With them go the moments of observations and values: networks are worth nothing without what they were scaled by.
-    """
-    run = RunDirectory.open(run_directories(path)[0])
-    stored = Checkpoints(run.checkpoints).restore_part("learner")
-
-    def transfer(learner: PyTree) -> PyTree:
-        taken = total = 0
-
-        def replace(key_path: Any, leaf: Any) -> Any:
-            nonlocal taken, total
-            names = [str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", k)))) for k in key_path]
-            is_parameter = "params" in names
-            if not is_parameter and not any(name.endswith("_moments") for name in names):
-                return leaf
-            total += is_parameter
-            found: Any = stored
-            for name in names:
-                found = found.get(name) if isinstance(found, dict) else None
-            if found is None or np.shape(found) != leaf.shape:
-                return leaf
-            taken += is_parameter
-            return jax.device_put(np.asarray(found, leaf.dtype), leaf.sharding)
-
-        learner = jax.tree_util.tree_map_with_path(replace, learner)
-        if not taken:
-            raise UsageError(f"init_from={path}: none of its parameters fits this run")
-        Console(0).line(f"took {taken} of {total} parameter arrays from {path}")
-        return learner
-
+def initial_learner_from(source: Source | None, parts: Parts) -> Transfer | None:
+    """What puts `init_from`'s run into a learner, and one line about it; raises UsageError where nothing fits."""
+    if source is None:
+        return None
+    transfer = plan_transfer(source, parts.algorithm)
+    Console(0).line(transfer.description)
     return transfer

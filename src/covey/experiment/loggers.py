@@ -10,7 +10,7 @@ Options, by logger, in `experiment.logger_options`:
     tensorboard   flush_secs
     wandb         project ("covey"), entity, name, group, job_type, tags, notes, save_code, and mode: online, offline or
                   disabled. Without a mode, WANDB_MODE says; without that, online where `wandb login` was done and
-                  offline elsewhere. `wandb sync RUN/wandb/offline-*` uploads an offline run later.
+                  offline elsewhere, with a warning. `wandb sync RUN/wandb/offline-*` uploads an offline run later.
     mlflow        tracking_uri (a file store in the run directory), experiment_name ("covey")
 """
 
@@ -21,12 +21,13 @@ import importlib.util
 import math
 import os
 import queue
+import shlex
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from covey.errors import UsageError, unknown_name
+from covey.errors import UsageError, unknown_name, unknown_value
 from covey.experiment.run_directory import RunDirectory
 from covey.metrics import FRAMES
 
@@ -37,8 +38,11 @@ Options = Mapping[str, Mapping[str, Any]]
 class Logger(Protocol):
     """What a logger does, all of it on its own thread."""
 
-    def start(self, run_directory: RunDirectory, config: Mapping[str, Any], frames: int) -> None:
-        """`frames` is above 0 where a run is resumed: what was logged after it will be logged again."""
+    def start(self, run_directory: RunDirectory, config: Mapping[str, Any], frames: int) -> str | None:
+        """`frames` is above 0 where a run is resumed: what was logged after it will be logged again.
+
+        Returns what the user must be told, if anything.
+        """
 
     def log(self, kind: str, record: Record, frames: int) -> None: ...
 
@@ -58,16 +62,35 @@ class TensorBoardLogger:
         # TensorBoard hides what an interrupted run logged from `purge_step` on.
         purge_step = frames + 1 if frames else None
         folder = str(run_directory.path / "tensorboard")
-        self._writer = SummaryWriter(folder, purge_step=purge_step, **self._options)
+        # Without a limit to its queue: `LoggerTeam` has one, and here it would wait for a thread that may have died.
+        self._writer = SummaryWriter(folder, purge_step=purge_step, max_queue=0, **self._options)
         text = yaml.safe_dump(dict(config), sort_keys=False)
         self._writer.add_text("config", "\n".join("    " + line for line in text.splitlines()))
 
     def log(self, kind: str, record: Record, frames: int) -> None:
+        self._check_alive()
         for name, value in record.items():
             self._writer.add_scalar(f"{kind}/{name}", value, global_step=frames)
 
     def finish(self) -> None:
-        self._writer.close()
+        self._check_alive()
+        try:
+            self._writer.close()
+        except OSError:
+            self._forget()
+            raise
+
+    def _check_alive(self) -> None:
+        """tensorboardX writes on a thread of its own, which dies of a full disk and tells nobody."""
+        if not self._writer.file_writer.event_writer._worker.is_alive():
+            self._forget()
+            raise OSError("it can no longer write its files")
+
+    def _forget(self) -> None:
+        """Ends what is left of it: else it would fail again when Python exits."""
+        events = self._writer.file_writer.event_writer
+        events._closed = True
+        events._worker.stop()
 
 
 class WandbLogger:
@@ -76,7 +99,7 @@ class WandbLogger:
     def __init__(self, **options: Any):
         self._options = {"project": "covey", **options}
 
-    def start(self, run_directory: RunDirectory, config: Mapping[str, Any], frames: int) -> None:
+    def start(self, run_directory: RunDirectory, config: Mapping[str, Any], frames: int) -> str | None:
         os.environ.setdefault("WANDB_SILENT", "true")  # its login speaks before there are settings
         import wandb
 
@@ -84,19 +107,24 @@ class WandbLogger:
         # Seeds that train at once are runs at once: without `reinit`, a second one would be given the first.
         settings = wandb.Settings(console="off", silent=True, init_timeout=30, reinit="create_new")
         options = {"name": run_directory.path.name, **self._options}
-        mode: Any = options.pop("mode", None) or os.environ.get("WANDB_MODE")
+        asked: Any = options.pop("mode", None) or os.environ.get("WANDB_MODE")
+        mode: Any = asked or ("online" if wandb.login(prompt=False) else "offline")
         self._run = wandb.init(
             dir=str(run_directory.path),
             config=dict(config),
             id=run_directory.run_id,
             resume="allow",
-            mode=mode or ("online" if wandb.login(prompt=False) else "offline"),
+            mode=mode,
             settings=settings,
             **options,
         )
         # W&B wants its own step to grow; over frames, a resumed run's curves overlap instead of being refused.
         self._run.define_metric(FRAMES)
         self._run.define_metric("*", step_metric=FRAMES)
+        if asked or mode == "online":
+            return None
+        folder = shlex.quote(os.path.dirname(self._run.dir))  # `dir` is the folder of its files
+        return f"W&B has no login here and logs offline; upload it later: wandb login && wandb sync {folder}"
 
     def log(self, kind: str, record: Record, frames: int) -> None:
         self._run.log({f"{kind}/{name}": value for name, value in record.items()} | {FRAMES: frames})
@@ -201,7 +229,7 @@ def check_loggers(names: Iterable[str], options: Options | None = None) -> None:
                 raise unknown_name(f"option of logger {name}", option, known, see=f"it takes {', '.join(known)}")
     mode = ((options or {}).get("wandb") or {}).get("mode")
     if mode is not None and mode not in _WANDB_MODES:
-        raise unknown_name("value for logger_options.wandb.mode", str(mode), _WANDB_MODES)
+        raise unknown_value("logger_options.wandb.mode", str(mode), _WANDB_MODES)
 
 
 class LoggerTeam:
@@ -286,7 +314,9 @@ class _Worker:
 
     def _run(self, run_directory: RunDirectory, config: dict[str, Any], frames: int) -> None:
         try:
-            self._logger.start(run_directory, config, frames)
+            note = self._logger.start(run_directory, config, frames)
+            if note:
+                self._warn(note)
             while (item := self._records.get()) is not None:
                 self._logger.log(*item)
             self._logger.finish()

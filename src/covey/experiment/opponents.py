@@ -29,8 +29,10 @@ from covey.types import Algorithm, Array, GroupSpec, Key, PyTree, TimeStep
 RANDOM, REFERENCE = "random", "reference"
 
 
-def face(policy: Policy, env: Env, opponents: Mapping[str, str]) -> tuple[Algorithm, PyTree]:
-    """The algorithm and learner that play in `env`: `policy`, except in the groups of `opponents`."""
+def face(policy: Policy, env: Env, opponents: Mapping[str, str], trust: bool = False) -> tuple[Algorithm, PyTree]:
+    """The algorithm and learner that play in `env`: `policy`, except in the groups of `opponents`.
+
+    `trust` lets opponents from run directories import their code."""
     groups = env.spec.groups
     for name in opponents:
         if name not in groups:
@@ -42,20 +44,20 @@ def face(policy: Policy, env: Env, opponents: Mapping[str, str]) -> tuple[Algori
         own = dict.fromkeys(own, next(iter(policy.env.spec.groups)))
     parts, learner = {}, {}
     for name, source in opponents.items():
-        parts[name], learner[name] = _make_opponent(env, name, source)
+        parts[name], learner[name] = _make_opponent(env, name, source, trust)
     for name, trained_as in own.items():
         parts[name], learner[name] = _member(policy, env, name, trained_as)
     return make_team({name: parts[name] for name in groups}), {name: learner[name] for name in groups}
 
 
-def _make_opponent(env: Env, group: str, source: str) -> tuple[Algorithm, PyTree]:
+def _make_opponent(env: Env, group: str, source: str, trust: bool = False) -> tuple[Algorithm, PyTree]:
     if source == RANDOM:
         return make_random_group(env.spec, group), ()
     if source == REFERENCE:
         return _make_reference(env, group), ()
     if not Path(source).is_dir():
         raise UsageError(f"opponents.{group}={source}: give {RANDOM}, {REFERENCE} or a run directory")
-    return _member(load(source), env, group, group)
+    return _member(load(source, trust=trust), env, group, group)
 
 
 def _make_reference(env: Any, group: str) -> Algorithm:
@@ -82,9 +84,8 @@ def _member(policy: Policy, env: Env, group: str, trained_as: str) -> tuple[Algo
     if policy.env.spec.groups[trained_as] == env.spec.groups[group]:
         part = policy.algorithm.groups[trained_as]
     else:
-        part = build_group(
-            policy.config, dataclasses.replace(env.spec, groups={trained_as: env.spec.groups[group]}), trained_as
-        )
+        alone = dataclasses.replace(env.spec, groups={trained_as: env.spec.groups[group]}, teams=())
+        part = build_group(policy.config, alone, trained_as)
 
     def act(state: PyTree, timestep: TimeStep, carry: PyTree, key: Key, explore: bool) -> tuple[Array, dict, PyTree]:
         seen = dataclasses.replace(timestep, groups={trained_as: timestep.groups[group]})

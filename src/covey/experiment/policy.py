@@ -12,12 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from covey.envs.base import Env, first_step
+from covey.envs.check import mask_width
 from covey.envs.wrappers import append_agent_ids
-from covey.errors import CoveyError
+from covey.errors import CoveyError, UsageError
 from covey.experiment.build import build_algorithm, build_env, groups_with_ids
 from covey.experiment.checkpoint import Checkpoints
-from covey.experiment.config import Config, from_dict
+from covey.experiment.config import CollectingConfig, Config
 from covey.experiment.devices import use_compilation_cache
+from covey.experiment.lease import living_holder
 from covey.experiment.run_directory import RunDirectory, run_directories
 from covey.types import Algorithm, Array, Key, PyTree, TimeStep
 
@@ -31,11 +33,13 @@ class Policy:
     task with one group, else a dict by group. Masks likewise, or None. Actions come back in the same form.
     """
 
-    def __init__(self, config: Config, env: Env, algorithm: Algorithm, learner: PyTree):
+    def __init__(self, config: Config, env: Env, algorithm: Algorithm, learner: PyTree, frames: int | None = None):
+        """`frames`: how long the parameters were trained, where that is known."""
         self.config = config
         self.env = env
         self.algorithm = algorithm
         self.learner = learner
+        self.frames = frames
         self._groups = env.spec.groups
         self._act = jax.jit(algorithm.act, static_argnums=4)
 
@@ -87,11 +91,25 @@ class Policy:
     def _batched(self, observation: Any, mask: Any) -> tuple[dict[str, Array], dict[str, Array] | None, bool]:
         """Observations and masks by group, `[B, A, …]`; and whether they were of a single environment, `[A, …]`."""
         observations, masks = self._by_group(observation), None if mask is None else self._by_group(mask)
-        group, array = next(iter(observations.items()))
-        single = array.ndim == 1 + len(self._groups[group].observation_shape)
+        num_envs = check_arrays("observation", observations, {group: self._shown(group) for group in self._groups})
+        if masks is not None:
+            widths = {group: mask_width(spec.action) for group, spec in self._groups.items()}
+            wanted = {group: (self._groups[group].num_agents, width) for group, width in widths.items() if width}
+            looked_at = {group: array for group, array in masks.items() if widths.get(group, 0) is not None}
+            masked_envs = check_arrays("mask", looked_at, wanted)
+            if wanted and masked_envs != num_envs:
+                raise UsageError(f"observation is {_of_envs(num_envs)}, and mask {_of_envs(masked_envs)}")
+        single = num_envs is None
         if single:
             observations, masks = jax.tree.map(lambda array: array[None], (observations, masks))
         return observations, masks, single
+
+    def _shown(self, group: str) -> tuple[int, ...]:
+        """The shape of what the task shows a group, without the ids that covey appends to it."""
+        spec = self._groups[group]
+        *rows, size = spec.observation_shape
+        with_ids = group in groups_with_ids(self.config, self.env)
+        return (spec.num_agents, *rows, size - spec.num_agents if with_ids else size)
 
     def _by_group(self, value: Any) -> dict[str, Array]:
         values = value if isinstance(value, Mapping) else {self._only_group(): value}
@@ -113,20 +131,52 @@ class Policy:
         return dataclasses.replace(timestep, state=state, next_state=state)
 
 
-def load(path: str | Path, *, parameters: str = "final") -> Policy:
-    """The team that a run directory holds: its `final` parameters, or the `best` that an evaluation saw."""
+def check_arrays(what: str, arrays: Mapping[str, Array], wanted: Mapping[str, tuple[int, ...]]) -> int | None:
+    """The number of environments that `arrays` by group are for: None for `[A, …]` of one, B for `[B, A, …]`.
+
+    Raises UsageError unless every group has an array of its `wanted` shape `[A, …]`.
+    """
+    for group in wanted.keys() ^ arrays.keys():
+        has = "lacks" if group in wanted else "has"
+        raise UsageError(f"{what} {has} group '{group}'; the team's groups are {', '.join(wanted)}")
+    numbers: dict[str, int | None] = {}
+    for group, array in arrays.items():
+        if array.shape not in (wanted[group], (*array.shape[:1], *wanted[group])):
+            one = ", ".join(map(str, wanted[group]))
+            raise UsageError(
+                f"{what} of group '{group}' is {list(array.shape)}; it must be [{one}], or [B, {one}] of B environments"
+            )
+        numbers[group] = None if array.shape == wanted[group] else array.shape[0]
+    if len(set(numbers.values())) > 1:
+        found = ", ".join(f"{group} {_of_envs(number)}" for group, number in numbers.items())
+        raise UsageError(f"groups of {what} differ in their number of environments: {found}")
+    return next(iter(numbers.values()), None)
+
+
+def _of_envs(number: int | None) -> str:
+    return "of a single environment" if number is None else f"of {number} environments"
+
+
+def load(path: str | Path, *, parameters: str = "final", trust: bool = False) -> Policy:
+    """The team that a run directory holds: its `final` parameters, or the `best` that an evaluation saw.
+
+    A run with tasks, models or algorithms of its own imports their code. One that this user did not make is refused
+    unless `trust` is True: only for code that you know.
+    """
     use_compilation_cache()
     directories = run_directories(path)
     if len(directories) > 1:
         raise CoveyError(f"{path} holds {len(directories)} seeds; load one of them, e.g. {directories[0]}")
     run = RunDirectory.open(directories[0])
-    config = from_dict(run.config)
+    config = run.load_config(trust=trust)
     env = build_env(config)
     algorithm = build_algorithm(config, env)
     part = {"final": "learner", "best": "best"}[parameters]
     template = jax.eval_shape(algorithm.init, jax.random.key(0))
     restored = Checkpoints(run.checkpoints).restore({part: template})
     if restored is None:
-        raise CoveyError(f"{run.path} has no checkpoint yet")
+        holder = living_holder(run.path)
+        raise CoveyError(f"{run.path} has no checkpoint yet{f'; it is being trained by {holder}' if holder else ''}")
     learner = jax.tree.map(jnp.asarray, restored.tree[part])
-    return Policy(config, env, algorithm, learner)
+    assert isinstance(config.experiment, CollectingConfig)
+    return Policy(config, env, algorithm, learner, restored.iteration * config.experiment.frames_per_iteration)

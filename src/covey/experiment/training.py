@@ -9,13 +9,11 @@ Several seeds at once go in step, in one program (loops/online.py), and leave ea
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import math
-import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -23,13 +21,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from covey.errors import CoveyError, Interrupted
-from covey.experiment.build import Parts, Programs
+from covey.experiment.build import Parts
 from covey.experiment.checkpoint import Restored, host_copy
 from covey.experiment.config import CollectingConfig, Config, ReplayConfig
 from covey.experiment.console import Console, Summary
-from covey.experiment.recorder import Progress, Recorder, finish_all
+from covey.experiment.lease import LeaseLost
+from covey.experiment.programs import Programs
+from covey.experiment.recorder import Diverged, Progress, Recorder, finish_all
 from covey.experiment.run_directory import RunDirectory
 from covey.loops.online import TrainState
+from covey.process import Received, Stopped, collected_signals
 from covey.types import Array, Key, PyTree
 
 SECONDS_PER_CHUNK = 1.0  # what a chunk aims to take: short enough for a live progress bar and a quick Ctrl-C
@@ -42,6 +43,24 @@ class Callback(Protocol):
     def on_iteration(self, training: Training, metrics: Mapping[str, float]) -> None: ...
     def on_evaluation(self, training: Training, values: Mapping[str, np.ndarray]) -> None: ...
     def on_end(self, training: Training, summary: Summary) -> None: ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluationPlan:
+    """The parameters to evaluate, with which randomness, and of which iteration they are."""
+
+    learner: PyTree
+    key: Key
+    iteration: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """An evaluation that the device may still be busy with."""
+
+    plan: EvaluationPlan
+    outputs: dict[str, Array]
+    started: float
 
 
 class Training:
@@ -82,6 +101,8 @@ class Training:
             for config, run in seeds
         ]
         self._chunk_size = 1
+        self._received = Received()  # signals
+        self._up_to_date = False  # whether all that belongs to `state` is recorded
 
     # --------------------------------------------------------------------------------------------- what users read
 
@@ -114,19 +135,27 @@ class Training:
     # ------------------------------------------------------------------------------------------------------ running
 
     def run(self) -> list[Summary]:
-        """Trains to the end, a summary for each seed; raises Interrupted, with everything saved, on SIGINT, SIGTERM."""
-        with _signals() as received:
-            self._received = received
-            self._start()
-            for recorder in self._recorders:
-                recorder.start_loggers(self.frames)
+        """Trains to the end, a summary for each seed.
+
+        SIGINT, SIGTERM and SIGHUP save everything and raise Interrupted.
+        """
+        with collected_signals() as self._received:
             try:
-                if self.iteration == 0 and not all(recorder.evaluated for recorder in self._recorders):
-                    self._record_evaluation(self._evaluate(), self.iteration)
+                self._start()
+                for recorder in self._recorders:
+                    recorder.start_loggers(self.frames)
                 self._train()
                 summaries = self._finish()
                 if self._received:  # the run is done, but not what was to follow, such as the next seed
                     self._interrupt()
+            except Stopped:
+                self._leave()
+            except (Interrupted, Diverged, LeaseLost):  # not failures, or recorded already; the last one is not ours
+                raise
+            except Exception as error:
+                for recorder in self._recorders:
+                    recorder.record_failure(f"{type(error).__name__}: {error}", self.iteration)
+                raise
             finally:
                 finish_all(self._recorders)
         self._call("on_end", summaries[0])
@@ -134,7 +163,7 @@ class Training:
 
     def _start(self) -> None:
         """A fresh state, or the newest checkpoint's; files are cut back to where that was."""
-        self.state = self._programs.init(self._keys(Recorder.training_key))
+        self.state = self._compute(self._programs.init, self._keys(Recorder.training_key))
         self.best = _copy(self.state.learner)
         self.iteration = 0
         parts = self._parts_to_save()
@@ -151,7 +180,10 @@ class Training:
             afresh = "environments and buffer" if self._has_buffer else "environments"
             self.console.warn(f"another number of devices: {afresh} start afresh, and the bits will differ")
         elif self._has_buffer and "buffer" not in parts:
-            self.console.warn("the buffer was left out of checkpoints: it fills anew, and the bits will differ")
+            self.console.warn(
+                "the buffer was left out of checkpoints: updates come less often until it is filled again, "
+                "and the bits will differ"
+            )
         trees = [{name: tree[name] for name in shared} for tree in trees]
         found = _join(trees) if self._together else trees[0]
         found = {name: _put_like(tree, parts[name]) for name, tree in found.items()}
@@ -214,11 +246,18 @@ class Training:
 
     def _train(self) -> None:
         """Chunk after chunk. With callbacks, each is finished before the next is sent, so that they can steer it."""
+        first = self._plan_evaluation() if self.iteration == 0 and not self._evaluated else None
+        if first is not None and (self.callbacks or not self.num_iterations):
+            self._evaluate(first)
+            first = None
         pending = self._dispatch() if self.iteration < self.num_iterations else None
         while pending is not None:
             size, history, started = pending
             chunk = {name: np.asarray(values)[:size] for name, values in history.items()}  # waits for the device
             seconds = time.monotonic() - started
+            if first is not None:  # not before the first chunk, because it may still have been compiling
+                self._evaluate(first)
+                first = None
             self._spend(training=seconds)
             by_seed = self._by_seed(chunk, axis=1)
             also = "; `covey resume` of the other seeds goes on without it" if self._together else ""
@@ -226,20 +265,21 @@ class Training:
                 recorder.check_finite(own, self.iteration, also)
             self.iteration += size
             self._chunk_size = _next_chunk_size(size, seconds, self.parts.loop.max_iterations)
-            evaluation = self._dispatch_evaluation() if self._is_due(self.evaluation_interval) else None
+            due = self._is_due(self.evaluation_interval)
+            evaluation = self._dispatch_evaluation(self._plan_evaluation()) if due else None
             interrupted = bool(self._received)  # looked at once: a signal that comes later waits for the next chunk
             save = self._is_due(self.checkpoint_interval) or interrupted
             # Callbacks may set coefficients, which are saved too: with them, the state is copied afterwards.
             saved_state = self._on_host(self._parts_to_save()) if save and not self.callbacks else None
             iteration = self.iteration
-            pending = None if interrupted or self.callbacks else self._dispatch()
+            pending = None if interrupted or self.callbacks or not self.config.jit else self._dispatch()
 
             self._record_chunk(by_seed, iteration, seconds)
             if evaluation is not None:
                 values = self._wait_for_evaluation(evaluation)
                 if pending is not None:
                     pending = (pending[0], pending[1], time.monotonic())  # it could only begin after the evaluation
-                improved = self._record_evaluation((values, evaluation[1]), iteration)
+                improved = self._record_evaluation(values, evaluation.plan)
                 if any(improved) and saved_state is not None:
                     for tree, best in zip(saved_state, self._on_host({"best": self.best}), strict=True):
                         tree.update(best)
@@ -248,7 +288,14 @@ class Training:
             if interrupted:
                 self._interrupt()
             if pending is None:
+                self._up_to_date = True
                 pending = self._dispatch()
+                self._up_to_date = False
+
+    def _compute(self, program: Callable[..., Any], *arguments: Any) -> Any:
+        """Runs a program. Uncompiled, it may take minutes, and signals leave it in the middle."""
+        with self._received.raised(not self.config.jit):
+            return program(*arguments)
 
     def _dispatch(self) -> tuple[int, dict[str, Array], float] | None:
         """Sends the next chunk to the device and does not wait; None at the end."""
@@ -261,7 +308,7 @@ class Training:
         if size <= 0:
             return None
         started = time.monotonic()
-        self.state, history = self._programs.run_chunk(self.state, jnp.int32(size))
+        self.state, history = self._compute(self._programs.run_chunk, self.state, np.int32(size))
         return size, history, started
 
     def _is_due(self, interval: int) -> bool:
@@ -269,34 +316,44 @@ class Training:
 
     # --------------------------------------------------------------------------------------------------- evaluating
 
-    def _dispatch_evaluation(self) -> tuple[dict[str, Array], PyTree, float]:
-        """Sent before the next chunk, which takes the parameters' memory: hence the copy."""
-        learner = _copy(self.state.learner)
-        key = self._keys(functools.partial(Recorder.evaluation_key, iteration=self.iteration))
-        started = time.monotonic()
-        return self._programs.evaluate(learner, key), learner, started
+    @property
+    def _evaluated(self) -> bool:
+        """Whether the parameters of the beginning were evaluated."""
+        return all(recorder.evaluated for recorder in self._recorders)
 
-    def _wait_for_evaluation(self, evaluation: tuple[dict[str, Array], PyTree, float]) -> dict[str, np.ndarray]:
-        outputs, _, started = evaluation
-        values = {name: np.asarray(value) for name, value in outputs.items()}
-        self._spend(evaluating=time.monotonic() - started)
+    def _plan_evaluation(self) -> EvaluationPlan:
+        """Of the parameters as they are now: the next chunk takes their memory, hence the copy."""
+        key = self._keys(functools.partial(Recorder.evaluation_key, iteration=self.iteration))
+        return EvaluationPlan(learner=_copy(self.state.learner), key=key, iteration=self.iteration)
+
+    def _dispatch_evaluation(self, plan: EvaluationPlan) -> Evaluation:
+        """Sent before the next chunk, so that it need not wait for it."""
+        started = time.monotonic()
+        evaluate = self._programs.evaluation()
+        ready = time.monotonic()
+        self._spend(compiling=ready - started)
+        return Evaluation(plan=plan, outputs=self._compute(evaluate, plan.learner, plan.key), started=ready)
+
+    def _wait_for_evaluation(self, evaluation: Evaluation) -> dict[str, np.ndarray]:
+        values = {name: np.asarray(value) for name, value in evaluation.outputs.items()}
+        self._spend(evaluating=time.monotonic() - evaluation.started)
         return values
 
-    def _evaluate(self) -> tuple[dict[str, np.ndarray], PyTree]:
-        evaluation = self._dispatch_evaluation()
-        return self._wait_for_evaluation(evaluation), evaluation[1]
+    def _evaluate(self, plan: EvaluationPlan) -> None:
+        evaluation = self._dispatch_evaluation(plan)
+        self._record_evaluation(self._wait_for_evaluation(evaluation), plan)
 
-    def _record_evaluation(self, evaluated: tuple[dict[str, np.ndarray], PyTree], iteration: int) -> list[bool]:
+    def _record_evaluation(self, values: dict[str, np.ndarray], plan: EvaluationPlan) -> list[bool]:
         """Records an evaluation, and keeps its parameters where they are the best so far: which, by seed."""
-        values, learner = evaluated
         by_seed = self._by_seed(values, axis=0)
         improved = [
-            recorder.record_evaluation(own, iteration) for recorder, own in zip(self._recorders, by_seed, strict=True)
+            recorder.record_evaluation(own, plan.iteration)
+            for recorder, own in zip(self._recorders, by_seed, strict=True)
         ]
         if all(improved):
-            self.best = learner
+            self.best = plan.learner
         elif any(improved):
-            self.best = _choose(jnp.asarray(improved), learner, self.best)
+            self.best = _choose(jnp.asarray(improved), plan.learner, self.best)
         self._call("on_evaluation", by_seed[0])
         return improved
 
@@ -306,7 +363,7 @@ class Training:
         rounds = []
         for number in range(ABSOLUTE_ROUNDS):
             key = self._keys(functools.partial(Recorder.absolute_key, number=number))
-            rounds.append(self._programs.evaluate(self.best, key))
+            rounds.append(self._compute(self._programs.evaluation(), self.best, key))
         values = {name: np.concatenate([np.asarray(r[name]) for r in rounds], axis=-1) for name in rounds[0]}
         self._spend(evaluating=time.monotonic() - started)
         by_seed = self._by_seed(values, axis=0)
@@ -329,9 +386,11 @@ class Training:
             recorder.record_chunk(own, iteration, rate * len(by_seed))
             for recorder, own in zip(self._recorders, by_seed, strict=True)
         ]
-        returns = [recorder.latest_return for recorder in self._recorders if recorder.latest_return is not None]
-        mean_return = sum(returns) / len(returns) if returns else None
-        self.console.progress(iteration * self.frames_per_iteration, mean_return=mean_return, frames_per_second=rate)
+        returns = mean_by_name([recorder.latest_returns for recorder in self._recorders])
+        mean_return = returns.pop("", None)
+        self.console.progress(
+            iteration * self.frames_per_iteration, mean_return=mean_return, by_group=returns, frames_per_second=rate
+        )
         self._call("on_iteration", records[0])
 
     def _on_host(self, parts: dict[str, PyTree]) -> list[dict[str, PyTree]]:
@@ -349,6 +408,22 @@ class Training:
             recorder.checkpoints.wait()
         path = self.run_directory.path.parent if self._together else self.run_directory.path
         self.console.line(f"interrupted: saved at {self.frames:,} frames; `covey resume {path}` goes on")
+        raise Interrupted(self._received[0])
+
+    def _leave(self) -> None:
+        """After a signal in the middle of an uncompiled program: saves what was there before it, if that is whole."""
+        if self._up_to_date and self.iteration:
+            self._save(self._on_host(self._parts_to_save()), self.iteration)
+            self._interrupt()
+        saved = self._recorders[0].checkpoints.iterations()
+        path = self.run_directory.path
+        if saved:
+            frames = saved[-1] * self.frames_per_iteration
+            self.console.line(
+                f"interrupted: the last checkpoint is at {frames:,} frames; `covey resume {path}` continues"
+            )
+        else:
+            self.console.line(f"interrupted before the first checkpoint; `covey resume {path}` starts again")
         raise Interrupted(self._received[0])
 
     def _finish(self) -> list[Summary]:
@@ -391,9 +466,10 @@ class Training:
             {name: value.take(index, axis) for name, value in values.items()} for index in range(len(self._recorders))
         ]
 
-    def _spend(self, *, training: float = 0.0, evaluating: float = 0.0) -> None:
+    def _spend(self, *, compiling: float = 0.0, training: float = 0.0, evaluating: float = 0.0) -> None:
         """Of seeds that train at once, each pays its share."""
         for recorder in self._recorders:
+            recorder.progress.seconds_compiling += compiling / len(self._recorders)
             recorder.progress.seconds_training += training / len(self._recorders)
             recorder.progress.seconds_evaluating += evaluating / len(self._recorders)
 
@@ -407,6 +483,13 @@ class Training:
                 method(self, *arguments)
 
 
+def mean_by_name(values: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each name over those that have it."""
+    known = dict.fromkeys(name for each in values for name in each)
+    found = {name: [each[name] for each in values if name in each] for name in known}
+    return {name: sum(numbers) / len(numbers) for name, numbers in found.items()}
+
+
 def _next_chunk_size(size: int, seconds: float, largest: int) -> int:
     """At most doubles, so that one slow or fast chunk does not mislead."""
     wanted = int(size * SECONDS_PER_CHUNK / max(seconds, 1e-3))
@@ -414,7 +497,8 @@ def _next_chunk_size(size: int, seconds: float, largest: int) -> int:
 
 
 def _copy(tree: PyTree) -> PyTree:
-    return jax.tree.map(jnp.copy, tree)
+    """By the runtime: `jnp.copy` would load a compiled program for every shape."""
+    return jax.tree.map(lambda leaf: jax.device_put(leaf, leaf.sharding, may_alias=False), tree)
 
 
 def _put_like(values: PyTree, like: PyTree) -> PyTree:
@@ -463,27 +547,3 @@ def _by_axis(function: Callable, *parts: dict[str, PyTree]) -> dict[str, PyTree]
 def _choose(better: Array, new: PyTree, old: PyTree) -> PyTree:
     """By seed, `new` where `better [S]`."""
     return jax.tree.map(lambda a, b: jnp.where(better.reshape(-1, *[1] * (a.ndim - 1)), a, b), new, old)
-
-
-@contextlib.contextmanager
-def _signals() -> Iterator[list[int]]:
-    """Collects SIGINT and SIGTERM instead of dying of them; a second one does what it always did."""
-    received: list[int] = []
-    previous: dict[int, Any] = {}
-
-    def note(number: int, frame: Any) -> None:
-        received.append(number)
-        signal.signal(number, previous[number])
-
-    try:
-        for caught in (signal.SIGINT, signal.SIGTERM):
-            previous[caught] = signal.getsignal(caught)
-            signal.signal(caught, note)
-    except ValueError:  # not in the main thread: signals are somebody else's
-        pass
-    try:
-        yield received
-    finally:
-        for number, handler in previous.items():
-            with contextlib.suppress(ValueError):
-                signal.signal(number, handler)

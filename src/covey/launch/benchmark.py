@@ -33,15 +33,16 @@ import shlex
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
 
 from covey import registry
+from covey.checks import Large, Largest, at_least
 from covey.errors import UsageError, nearest, unknown_name
 from covey.experiment.compose import DEFAULTS, benchmark_presets, compose, parse_override
 from covey.experiment.config import MOST_SEEDS, Config, to_dict
-from covey.files import to_json, write_atomically
+from covey.files import read_text, to_json, write_atomically
 
 # What another value of does not make another experiment: where it runs, and how it is watched.
 NOT_IDENTITY = ("seed", "seeds", "run_dir", "code_dir", "config_dir", "jit")
@@ -54,6 +55,7 @@ NOT_IDENTITY_EXPERIMENT = (
     "checkpoint_interval",
     "checkpoint_keep",
 )
+AnyCount = Annotated[int, Largest(10**100)]  # how many are too many is said below, in better words
 CROSSED = {"algorithm": "algorithms", "task": "tasks", "seed": "seeds"}  # what `covey train` calls them, and we
 FIELDS_OF_PRESET = ("algorithms", "tasks", "models", "seeds", "overrides")
 
@@ -62,21 +64,21 @@ FIELDS_OF_PRESET = ("algorithms", "tasks", "models", "seeds", "overrides")
 class Options:
     """The words that are the benchmark's own."""
 
-    benchmark: str | None = None
-    algorithms: tuple[str, ...] = ()
-    tasks: tuple[str, ...] = ()
-    models: tuple[str, ...] = ()
-    seeds: int | tuple[int, ...] = 1
-    run_dir: str | None = None  # None: bench/PRESET
-    only: int | None = None  # the index of one experiment to run, from 0
-    workers: int | None = None  # processes side by side; None: as many as there are cores or accelerators for them
+    benchmark: str | None = None  # preset that fills in what is not given: `covey list benchmarks`; null: none
+    algorithms: tuple[str, ...] = ()  # algorithms to train on every task: `covey list algorithms`
+    tasks: tuple[str, ...] = ()  # tasks to train every algorithm on: `covey list tasks`
+    models: tuple[str, ...] = ()  # models to train every algorithm with: `covey list models`; empty: the default
+    seeds: AnyCount | tuple[Large, ...] = 1  # seeds of each experiment: a number (3: 0, 1, 2) or a list
+    run_dir: str | None = None  # the benchmark's folder; null: bench/PRESET
+    only: int | None = None  # number of the one experiment to run, from 0, as list=true prints them; null: all
+    # processes side by side; null: one for each core or accelerator, fewer where each experiment needs several
+    workers: int | None = None
     render: bool = True  # leave a team.gif in each run directory
-    force: bool = False  # redo what is done
+    force: bool = False  # run again what is done
     list: bool = False  # print the experiments and run nothing
 
     def __post_init__(self) -> None:
-        if self.workers is not None and self.workers < 1:
-            raise ValueError(f"workers must be at least 1, not {self.workers}")
+        at_least(self, 1, "workers")
         if isinstance(self.seeds, int) and self.seeds > MOST_SEEDS:
             raise ValueError(f"seeds={self.seeds} are too many; a benchmark takes up to {MOST_SEEDS:,}")
         for name in ("algorithms", "tasks", "models"):
@@ -298,6 +300,8 @@ def name_of(config: Config) -> str:
 def identity(config: Config) -> str:
     """Eight digits that are the same for the same experiment."""
     values = {name: value for name, value in to_dict(config).items() if name not in NOT_IDENTITY}
+    if not config.callbacks:  # younger than the identities of experiments that have none
+        del values["callbacks"]
     values["experiment"] = {
         name: value for name, value in values["experiment"].items() if name not in NOT_IDENTITY_EXPERIMENT
     }
@@ -315,7 +319,7 @@ def is_done(experiment: Experiment) -> bool:
 def read_status(experiment: Experiment) -> dict[str, Any]:
     """Empty where there is none that can be read: the experiment is then continued, which is right in any case."""
     try:
-        status = json.loads(experiment.status_file.read_text(encoding="utf-8"))
+        status = json.loads(read_text(experiment.status_file))
     except (OSError, ValueError):
         return {}
     return status if isinstance(status, dict) else {}
@@ -370,7 +374,7 @@ def write_description(benchmark: Benchmark) -> None:
 
 def _read_description(path: Path) -> dict[str, Any]:
     try:
-        known = yaml.safe_load(path.read_text(encoding="utf-8"))
+        known = yaml.safe_load(read_text(path))
     except OSError:
         known = None
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -18,6 +18,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from covey.errors import UsageError
+from covey.experiment.config import no_platform
 
 LOOK = """
 import json, jax
@@ -99,7 +100,7 @@ def find_accelerators(platform: str) -> Accelerators | None:
         return found
     if platform == "auto":
         return None
-    raise UsageError(f"experiment.platform={platform}, but what JAX finds here is {found.kind}")
+    raise UsageError(no_platform(platform, found.kind))
 
 
 def look() -> Accelerators:

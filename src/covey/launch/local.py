@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import fcntl
 import json
 import os
 import selectors
@@ -25,11 +24,14 @@ from typing import Any
 from covey import metrics as names
 from covey.errors import CoveyError, Interrupted, UsageError
 from covey.experiment.config import to_dict
-from covey.experiment.console import format_seconds
+from covey.experiment.console import describe_returns, format_seconds
+from covey.experiment.lease import living_holder
 from covey.experiment.loggers import check_loggers
+from covey.files import writing
 from covey.launch.benchmark import Benchmark, Experiment, is_done, read_status, write_description, write_status
 from covey.launch.devices import Slot, available_cores, find_accelerators, make_slots
 from covey.launch.overview import Known, Overview, Running, Snapshot, expected_seconds, summary_text, time_left
+from covey.process import ending_signals
 
 SECONDS_BETWEEN_LOOKS = 0.5
 TAIL_BYTES = 65_536  # of metrics.jsonl: enough for its last record, whatever the task
@@ -46,11 +48,9 @@ def print_list(benchmark: Benchmark) -> None:
 def run_benchmark(benchmark: Benchmark) -> None:
     """Runs what is not done. Raises CoveyError where some failed; on signals Interrupted, with everything saved."""
     slots = find_slots(benchmark)
-    try:
+    with writing(f"to {benchmark.folder}"):
         (benchmark.folder / "status").mkdir(parents=True, exist_ok=True)
         write_description(benchmark)
-    except OSError as error:
-        raise UsageError(f"cannot write to {benchmark.folder}: {error.strerror or error}") from error
     if benchmark.options.force:
         forget(benchmark.chosen)
     with Overview() as overview, caught_signals() as received:
@@ -95,24 +95,14 @@ def find_slots(benchmark: Benchmark) -> list[Slot]:
 def forget(experiments: Sequence[Experiment]) -> None:
     """Removes what is there of the experiments, unless another command is at it."""
     for experiment in experiments:
-        if is_running(experiment):
-            raise UsageError(f"{experiment.title} is being run by another command; force=true would pull it away")
+        if (holder := living_holder(experiment.run_directory)) is not None:
+            raise UsageError(
+                f"{experiment.title} is being trained by {holder}; force=true would remove its run directory"
+            )
     for experiment in experiments:
         experiment.status_file.unlink(missing_ok=True)
         if (experiment.run_directory / "config.yaml").is_file():
             shutil.rmtree(experiment.run_directory)
-
-
-def is_running(experiment: Experiment) -> bool:
-    """Whether a worker has the experiment's log."""
-    if not experiment.log_file.exists():
-        return False
-    with open(experiment.log_file, "ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
 
 
 # --------------------------------------------------------------------------------------------------------- processes
@@ -297,7 +287,8 @@ class Pool:
             return f"{number} {experiment.title}: {state}: {error}"
         progress = read_progress(experiment)
         value = progress.get("mean_return")
-        reached = "" if value is None else f", return {value:.4g}"
+        returns = progress.get("by_group") or ({} if value is None else {"": value})
+        reached = f", {describe_returns(returns)}" if returns else ""
         return f"{number} {experiment.title}: {state} after {format_seconds(seconds)}{reached}"
 
     def _close(self) -> None:
@@ -377,7 +368,8 @@ def known_of(experiment: Experiment, seconds: float) -> Known:
 
 
 def read_progress(experiment: Experiment) -> dict[str, Any]:
-    """share, mean_return and frames_per_second of a run, as far as the end of its metrics.jsonl has them."""
+    """share, mean_return and frames_per_second of a run, as far as the end of its metrics.jsonl has them; where groups
+    oppose each other, the returns of all beside them, by_group."""
     try:
         with open(experiment.run_directory / "metrics.jsonl", "rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
@@ -385,6 +377,7 @@ def read_progress(experiment: Experiment) -> dict[str, Any]:
     except OSError:
         return {}
     progress: dict[str, Any] = {}
+    groups = read_opposed_groups(experiment.run_directory)
     for line in reversed(lines):
         try:
             record = json.loads(line)
@@ -395,9 +388,21 @@ def read_progress(experiment: Experiment) -> dict[str, Any]:
             progress.setdefault("frames_per_second", record.get(names.FRAMES_PER_SECOND))
         else:
             progress.setdefault("mean_return", record.get(names.MEAN_RETURN))
-        if len(progress) == 3:
+            found = {group: record.get(names.group_return(group)) for group in groups}
+            if groups and None not in found.values():
+                progress.setdefault("by_group", found)
+        if len(progress) == 3 + bool(groups):
             break
     return progress
+
+
+def read_opposed_groups(run_directory: Path) -> tuple[str, ...]:
+    """The groups of a run's task, where they oppose each other; () elsewhere."""
+    try:
+        teams = json.loads((run_directory / "environment.json").read_text(encoding="utf-8")).get("teams", [])
+    except (OSError, ValueError, AttributeError):
+        return ()
+    return names.shown_groups(teams)
 
 
 def read_end(worker: Process) -> list[str]:
@@ -430,12 +435,9 @@ def utc_now() -> str:
 
 @contextlib.contextmanager
 def caught_signals() -> Iterator[list[int]]:
-    """Collects SIGINT and SIGTERM."""
+    """Collects the signals that end a command, repeated ones too."""
     received: list[int] = []
-    previous = {
-        number: signal.signal(number, lambda number, _: received.append(number))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
+    previous = {number: signal.signal(number, lambda number, _: received.append(number)) for number in ending_signals()}
     try:
         yield received
     finally:

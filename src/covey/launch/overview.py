@@ -9,7 +9,7 @@ import dataclasses
 import math
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import IO
 
 from rich.console import Console as RichConsole
@@ -19,7 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from covey.experiment.console import format_seconds
+from covey.experiment.console import describe_returns, format_seconds
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,6 +30,7 @@ class Running:
     seconds: float
     share: float | None = None
     mean_return: float | None = None
+    by_group: Mapping[str, float] | None = None  # returns where groups oppose each other, shown in its place
     frames_per_second: float | None = None
 
 
@@ -96,8 +97,8 @@ def running_text(running: Running) -> str:
     if running.share is None:
         return f"compiling, {format_seconds(running.seconds)}"
     parts = [f"{running.share:4.0%}"]
-    if running.mean_return is not None:
-        parts.append(f"return {running.mean_return:.4g}")
+    if running.by_group or running.mean_return is not None:
+        parts.append(describe_returns(running.by_group or {"": running.mean_return or 0.0}))
     if running.frames_per_second is not None:
         parts.append(f"{running.frames_per_second:,.0f} frames/s")
     return "  ".join(parts)

@@ -73,10 +73,10 @@ Row = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpeedOptions:
-    output: str | None = None
-    name: str | None = None
-    environments: tuple[int, ...] = ENVIRONMENTS
-    seconds: float = 0.5
+    output: str | None = None  # JSON file to write the figures to; null: only print
+    name: str | None = None  # what to call this machine; null: its host name
+    environments: tuple[int, ...] = ENVIRONMENTS  # numbers of environments to time, each from 1 up
+    seconds: float = 0.5  # time to spend on each figure, about; above 0
 
     def __post_init__(self) -> None:
         if not self.environments or min(self.environments) < 1:
@@ -397,7 +397,9 @@ def log(report: dict[str, Any], config: Config, folder: Path) -> None:
     def warn(text: str) -> None:
         print(f"warning: {text}", file=sys.stderr)
 
-    team = LoggerTeam(config.experiment.loggers, config.experiment.logger_options, warn=warn)
+    given = config.experiment.logger_options
+    named = {"name": f"speed of {report['machine']['name']}", **(given.get("wandb") or {})}
+    team = LoggerTeam(config.experiment.loggers, {**given, "wandb": named}, warn=warn)
     about = {name: report[name] for name in ("machine", "versions", "settings", "findings", "recommendation")}
     team.start(RunDirectory(folder, about, {"run_id": uuid.uuid4().hex[:12]}), about)
     for row in report["rows"]:

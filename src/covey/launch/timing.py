@@ -34,6 +34,7 @@ from covey.loops.online import (
     add_device_axis,
     drop_device_axis,
     make_online_loop,
+    state_shapes,
 )
 from covey.types import Algorithm, Array, Batch, Key, PyTree
 
@@ -157,14 +158,7 @@ def compile_setting(setting: Setting) -> Programs:
     with jax.default_device(setting.devices[0]):
         env, loop = make_parts(setting)
         key, once = jax.random.key(0), jnp.int32(1)
-        state = jax.tree.map(
-            lambda sharding, part: jax.tree.map(
-                lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), part
-            ),
-            loop.shardings,
-            jax.eval_shape(loop.init, key),
-            is_leaf=lambda x: isinstance(x, jax.sharding.Sharding),
-        )
+        state = state_shapes(loop, key)
         return Programs(
             simulate=jax.jit(make_simulate(setting, env)).lower(state.actor, key, once).compile(),
             run_chunk=loop.run_chunk.lower(state, once).compile(),

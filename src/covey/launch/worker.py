@@ -3,17 +3,16 @@
 It imports JAX once, and compiles once for all seeds of an experiment that it gets in a row. It is told what to do and
 answers in JSON, a line each. Jobs come on stdin: name, config, run_directory, log, command, render. To each an answer
 goes to stdout: state (done, failed, interrupted or busy), error, and whether the worker leaves after it. All that is
-printed meanwhile goes to the job's log, which is locked while the job runs, so that no other command runs it too.
+printed meanwhile goes to the job's log. A job whose run another process trains is busy (experiment/lease.py).
 
 When stdin ends, so does the process, at once: whoever started it is done, or dead, and a run can be killed at any
-instant. SIGTERM and SIGINT save the run and end it.
+instant. SIGTERM, SIGINT and SIGHUP save the run and end it.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import faulthandler
-import fcntl
 import gc
 import json
 import os
@@ -28,19 +27,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from covey.errors import CoveyError, Interrupted
+from covey.errors import CoveyError, Interrupted, UsageError
+from covey.experiment.lease import Held, hold, living_holder
+from covey.process import ending_signals, make_lasting
 
 if TYPE_CHECKING:
-    from covey.experiment.build import Parts, Programs
+    from covey.experiment.build import Parts
     from covey.experiment.config import Config
+    from covey.experiment.programs import Programs
     from covey.experiment.run_directory import RunDirectory
 
-SECONDS_FOR_LOCK = 10.0  # for a worker whose parent was killed a moment ago to end
+SECONDS_FOR_LEASE = 5.0  # for a worker whose parent was killed a moment ago to end
 PICTURES = 100  # at most, in a team.gif
-
-
-class Busy(Exception):
-    """Another command runs the job."""
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -60,7 +58,7 @@ class Worker:
         self._devices = devices
         self._built: Built | None = None
         self._signal: int | None = None
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in ending_signals():
             signal.signal(number, self._note)
 
     def _note(self, number: int, frame: Any) -> None:
@@ -69,17 +67,16 @@ class Worker:
 
     def run(self, job: dict[str, Any]) -> dict[str, Any]:
         """The answer to a job."""
-        try:
-            with printing_to(Path(job["log"])):
-                return self._answer(job)
-        except Busy:
-            return {"state": "busy", "error": "another command is running it", "leaves": False}
+        with printing_to(Path(job["log"])):
+            return self._answer(job)
 
     def _answer(self, job: dict[str, Any]) -> dict[str, Any]:
         try:
             self._train(job)
         except Interrupted:
             return {"state": "interrupted", "error": None, "leaves": True}
+        except Held as error:
+            return {"state": "busy", "error": str(error), "leaves": False}
         except CoveyError as error:
             print(f"covey: {error}", file=sys.stderr)
             return {"state": "failed", "error": str(error), "leaves": False}
@@ -90,18 +87,24 @@ class Worker:
         return {"state": "done", "error": None, "leaves": False}
 
     def _train(self, job: dict[str, Any]) -> None:
-        from covey.experiment.config import from_dict
+        from covey.experiment.config import from_dict, to_dict
         from covey.experiment.devices import start_jax
         from covey.experiment.experiment import prepare, run_together
 
+        wait_for_lease(Path(job["run_directory"]))
         sys.argv = job["command"]  # for environment.json
         start_jax(self._platform, self._devices)  # as many as any job needs: the first use of JAX fixes the number
         config, devices = prepare(from_dict(job["config"]))
         self._stop_if_asked()
         built = self._build(job["name"], config, devices)
         self._stop_if_asked()
-        run = open_run(Path(job["run_directory"]), config, built.parts)
-        run_together([(config, run)], built.parts, built.programs, (), first_learner(config, run))
+        path = Path(job["run_directory"])
+        initial_learner = first_learner(config, path, built.parts)  # first: what does not fit leaves nothing behind
+        run = open_run(path, config, built.parts)
+        with hold([run]):
+            if run.config != to_dict(config):  # in what does not make it another experiment
+                run.rewrite_config(to_dict(config))
+            run_together([(config, run)], built.parts, built.programs, (), initial_learner)
         built.programs = dataclasses.replace(built.programs, seconds=0.0)  # the first seed paid
         if job["render"]:
             draw_team(run.path)
@@ -109,11 +112,13 @@ class Worker:
     def _build(self, name: str, config: Config, devices: list[Any]) -> Built:
         from covey.experiment.build import build
         from covey.experiment.experiment import get_programs
+        from covey.experiment.program_store import ProgramStore, Shelf
 
         if self._built is None or self._built.name != name:
             self._forget()
-            parts = build(config, devices)
-            self._built = Built(name=name, parts=parts, programs=get_programs(config, parts))
+            shelf = Shelf.of(ProgramStore.default(), config, devices, 1)
+            parts = build(config, devices, trace=shelf.kept is None)
+            self._built = Built(name=name, parts=parts, programs=get_programs(config, parts, shelf))
         return self._built
 
     def _forget(self) -> None:
@@ -131,24 +136,38 @@ class Worker:
 
 
 def open_run(path: Path, config: Config, parts: Parts) -> RunDirectory:
-    """The run directory: as it was left, or a new one."""
+    """The run directory: as it was left, or a new one, or one that another command made just now."""
     from covey.experiment.config import to_dict
     from covey.experiment.experiment import describe
     from covey.experiment.run_directory import RunDirectory
 
     if not path.exists():
-        return RunDirectory.create(path, to_dict(config), describe(parts))
-    run = RunDirectory.open(path)
-    if run.config != to_dict(config):  # in what does not make it another experiment
-        run.rewrite_config(to_dict(config))
-    return run
+        try:
+            return RunDirectory.create(path, to_dict(config), describe(parts))
+        except UsageError:
+            if not path.exists():
+                raise
+    return RunDirectory.open(path)
 
 
-def first_learner(config: Config, run: RunDirectory) -> Any:
+def wait_for_lease(path: Path) -> None:
+    """Raises Held, before anything is built, where another process trains the run and does not end."""
+    deadline = time.monotonic() + SECONDS_FOR_LEASE
+    while (holder := living_holder(path)) is not None:
+        if time.monotonic() > deadline:
+            raise Held(f"{path} is being trained by {holder}")
+        time.sleep(0.2)
+
+
+def first_learner(config: Config, path: Path, parts: Parts) -> Any:
     """What puts `init_from`'s parameters into the learner, for a run that has not begun."""
-    from covey.experiment.experiment import has_begun, learner_from
+    from covey.experiment.checkpoint import Checkpoints
+    from covey.experiment.experiment import initial_learner_from
+    from covey.experiment.transfer import read_source
 
-    return learner_from(config.init_from) if config.init_from and not has_begun(run) else None
+    if config.init_from is None or Checkpoints(path / "checkpoints").iterations():
+        return None
+    return initial_learner_from(read_source(config.init_from), parts)
 
 
 def draw_team(path: Path) -> None:
@@ -160,7 +179,7 @@ def draw_team(path: Path) -> None:
     if (path / "team.gif").exists():
         return
     try:
-        policy = load(path)
+        policy = load(path, trust=True)  # its config.yaml is what this worker was told to train
         players = make_players(policy, {}, {})
         states = episode_states(players, is_deterministic(policy.config, policy.env), seed=0)
         every = -(-len(states) // PICTURES)
@@ -176,33 +195,20 @@ def draw_team(path: Path) -> None:
 
 @contextmanager
 def printing_to(log: Path) -> Iterator[None]:
-    """All output of the process, that of compiled code too, goes to the end of `log`, and nobody else has it."""
+    """All output of the process, that of compiled code too, goes to the end of `log`."""
     with open(log, "ab") as file:
-        lock(file.fileno())
         try:
             redirect(file)
             yield
         finally:
             with open(os.devnull, "ab") as nowhere:
                 redirect(nowhere)
-            fcntl.flock(file, fcntl.LOCK_UN)  # processes that the run started may still hold the file
 
 
 def redirect(file: IO[bytes]) -> None:
     sys.stdout.flush()
     for number in (1, 2):
         os.dup2(file.fileno(), number)
-
-
-def lock(descriptor: int) -> None:
-    deadline = time.monotonic() + SECONDS_FOR_LOCK
-    while True:
-        try:
-            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            if time.monotonic() > deadline:
-                raise Busy from error
-            time.sleep(0.2)
 
 
 def read_jobs(jobs: queue.Queue[dict[str, Any]]) -> None:
@@ -219,6 +225,8 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    # A full disk must not fail a run, nor its answer, by what it prints to its log.
+    (sys.stdout, _), (sys.stderr, _) = make_lasting(sys.stdout), make_lasting(sys.stderr)
     faulthandler.enable()
     jobs: queue.Queue[dict[str, Any]] = queue.Queue()
     threading.Thread(target=read_jobs, args=(jobs,), daemon=True).start()

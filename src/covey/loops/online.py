@@ -37,9 +37,10 @@ from covey.data.replay import HOST_PART, Replay
 from covey.envs.base import Env
 from covey.envs.batch import BatchedEnv
 from covey.loops.rollout import Actor, collect, episode_means, init_actor, unroll
+from covey.metrics import scored_groups
 from covey.ops.devices import mean_over_devices, sum_over_devices
 from covey.ops.random import unrolled
-from covey.ops.seeds import any_seed
+from covey.ops.seeds import any_seed, least_of_seeds
 from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep, pytree
 
 DEVICE_AXIS = "devices"
@@ -100,15 +101,17 @@ def make_online_loop(
     hooks: Hooks = Hooks(),
     devices: list[Any] | None = None,
     together: bool = False,
+    compile_steps: bool = False,
     max_iterations: int = 32,
 ) -> OnlineLoop:
     """`algorithm` must have been made with `device_axis=DEVICE_AXIS` where there are several `devices`.
 
-    Without `learning`, each iteration updates once, from what it collected.
+    Without `learning`, each iteration updates once, from what it collected. `compile_steps` compiles the environments'
+    steps even under `jax.disable_jit`.
     """
     devices = devices or jax.devices()[:1]
     each_seed = jax.vmap if together else _as_it_is
-    batched = BatchedEnv(env=env, num_envs=num_envs // len(devices), stagger=stagger)
+    batched = BatchedEnv(env=env, num_envs=num_envs // len(devices), stagger=stagger, compile_steps=compile_steps)
     frames_per_iteration = num_envs * rollout_length  # numbers of frames are not computed on the device: they overflow
     random_iterations = math.ceil(learning.random_frames / frames_per_iteration) if learning else 0
     axis = DEVICE_AXIS if len(devices) > 1 else None
@@ -130,10 +133,11 @@ def make_online_loop(
             learner, metrics, _ = algorithm.update(state.learner, batch, key, progress)
             return learner, state.buffer, metrics
         buffer = learning.replay.add(state.buffer, batch.transitions)
-        started = state.iteration + 1 >= random_iterations
-        return learn_from_replay(
-            algorithm, learning, state.learner, buffer, key, progress, learning.replay.can_sample(buffer) & started
-        )
+        ready = learning.replay.can_sample(buffer) & (state.iteration + 1 >= random_iterations)
+        collected = (state.iteration + 1) * rollout_length
+        num_updates = updates_due(learning, learning.replay.held(buffer), collected)
+        rounds = jnp.where(any_seed(ready), least_of_seeds(num_updates), 0)
+        return learn_from_replay(algorithm, learning, state.learner, buffer, key, progress, rounds)
 
     def iterate(state: TrainState) -> tuple[TrainState, dict[str, Array]]:
         """One iteration of one seed, on each device."""
@@ -145,7 +149,8 @@ def make_online_loop(
         progress = state.iteration * (frames_per_iteration / schedule_frames)
         learner, buffer, metrics = learn(state, batch, key_update, progress)
         sums, metrics = sum_over_devices(sums, axis), mean_over_devices(metrics, axis)
-        metrics = metrics | {f"collection/{name}": value for name, value in episode_means(sums).items()}
+        means = episode_means(sums, scored_groups(env.spec.cooperating))
+        metrics = metrics | {f"collection/{name}": value for name, value in means.items()}
         if hooks.metrics:
             metrics = hooks.metrics(metrics)
         state = TrainState(learner=learner, actor=actor, key=state.key, iteration=state.iteration + 1, buffer=buffer)
@@ -154,13 +159,16 @@ def make_online_loop(
     def chunk(state: TrainState, num_iterations: Array) -> tuple[TrainState, dict[str, Array]]:
         state = without_device_axis(state)
         iterate_all = each_seed(iterate, in_axes=(SEED_AXES,), out_axes=(SEED_AXES, 0))
-        shapes = jax.eval_shape(iterate_all, state)[1]
+        with jax.disable_jit(False):  # with `jit=false`, loops would be traced round by round for their shapes alone
+            shapes = jax.eval_shape(iterate_all, state)[1]
         empty = jax.tree.map(lambda x: jnp.full((max_iterations, *x.shape), jnp.nan, x.dtype), shapes)
 
         def body(i: Array, loop: tuple[TrainState, dict[str, Array]]) -> tuple[TrainState, dict[str, Array]]:
             state, history = loop
             state, metrics = iterate_all(state)
-            return state, jax.tree.map(lambda h, x: h.at[i].set(x), history, metrics)
+            # By slices: a scatter takes ten times as long to compile.
+            written = jax.tree.map(lambda h, x: jax.lax.dynamic_update_index_in_dim(h, x, i, 0), history, metrics)
+            return state, written
 
         state, history = jax.lax.fori_loop(0, num_iterations, body, (state, empty))
         return with_device_axis(state), history
@@ -220,10 +228,21 @@ def make_online_loop(
     )
 
 
+def updates_due(learning: Learning, held: Array, collected: Array) -> Array:
+    """How many updates an iteration makes, when each environment has `collected` steps and the buffer `held` of them.
+
+    All of them, except after a resume without the buffer. Then it is the share of what the buffer would hold that it
+    holds, so that each stored step is sampled as often as in a full buffer. At the full rate, a trained network would
+    fit the first few steps hundreds of times over.
+    """
+    share = held / jnp.minimum(collected, learning.replay.length)
+    return jnp.round(learning.num_updates * share).astype(jnp.int32)
+
+
 def learn_from_replay(
-    algorithm: Algorithm, learning: Learning, learner: PyTree, buffer: PyTree, key: Key, progress: Array, ready: Array
+    algorithm: Algorithm, learning: Learning, learner: PyTree, buffer: PyTree, key: Key, progress: Array, rounds: Array
 ) -> tuple[PyTree, PyTree, dict[str, Array]]:
-    """`num_updates` samples and updates; until `ready`, none, and metrics are zero.
+    """`rounds` samples and updates, and the means of their metrics; without any, metrics are zero.
 
     None is a loop of no rounds and no branch: a branch would copy the buffer, which may be most of the memory.
     """
@@ -243,9 +262,8 @@ def learn_from_replay(
 
     shapes = jax.eval_shape(update, learner, buffer, key)[2]
     sums = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    rounds = jnp.where(any_seed(ready), learning.num_updates, 0)
     learner, buffer, sums = jax.lax.fori_loop(0, rounds, body, (learner, buffer, sums))
-    return learner, buffer, jax.tree.map(lambda x: x / learning.num_updates, sums)
+    return learner, buffer, jax.tree.map(lambda x: x / jnp.maximum(rounds, 1), sums)
 
 
 def at_random_while(condition: Array, algorithm: Algorithm, spec: EnvSpec) -> Algorithm:
@@ -279,6 +297,18 @@ def state_shardings(devices: list[Any], buffer_in_host: bool) -> TrainState:
         buffer = {"buffer": split, HOST_PART: split.with_memory_kind("pinned_host")}
     places = {"learner": everywhere, "actor": split, "key": everywhere, "iteration": everywhere, "buffer": buffer}
     return TrainState(**places)  # type: ignore[arg-type]
+
+
+def state_shapes(loop: OnlineLoop, key: Key) -> TrainState:
+    """The shape, type and place of each leaf of a train state; with these, a program is traced once and for all."""
+    return jax.tree.map(
+        lambda sharding, part: jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), part
+        ),
+        loop.shardings,
+        jax.eval_shape(loop.init, key),
+        is_leaf=lambda x: isinstance(x, jax.sharding.Sharding),
+    )
 
 
 def _over_devices(function: Callable, *, devices: list[Any], in_specs: Any, out_specs: Any) -> Callable:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 
@@ -102,7 +104,7 @@ def sum_ended(episodes: Episodes, ended: Array) -> EpisodeSums:
     return EpisodeSums(total=total, count=ended.sum(dtype=jnp.float32))
 
 
-def episode_means(sums: EpisodeSums) -> dict[str, Array]:
-    """Means over finished episodes by metric name; NaN where none finished."""
+def episode_means(sums: EpisodeSums, scored: Sequence[str] | None = None) -> dict[str, Array]:
+    """Means over finished episodes by metric name; NaN where none finished. `scored` as in `episode_values`."""
     mean = jax.tree.map(lambda total: total / sums.count, sums.total)
-    return {**episode_values(mean), "episodes": sums.count}
+    return {**episode_values(mean, scored), "episodes": sums.count}

@@ -24,16 +24,16 @@ NARROW = 16  # outputs
 
 
 class Activation(enum.Enum):
-    relu = "relu"
-    tanh = "tanh"
-    gelu = "gelu"
-    silu = "silu"
-    elu = "elu"
+    relu = "relu"  # max(x, 0)
+    tanh = "tanh"  # hyperbolic tangent
+    gelu = "gelu"  # x times the normal distribution function of x
+    silu = "silu"  # x times the sigmoid of x, also called swish
+    elu = "elu"  # x above 0, exp(x) − 1 below
 
 
 class Norm(enum.Enum):
-    none = "none"
-    layer = "layer"
+    none = "none"  # no normalisation
+    layer = "layer"  # layer normalisation after each dense layer
 
 
 class Initialiser(enum.Enum):
@@ -86,10 +86,16 @@ product.defvjp(_product_forward, _product_backward)
 
 
 def make_linear(
-    inputs: int, outputs: int, initialiser: Initialiser, rngs: nnx.Rngs, *, gain: float = math.sqrt(2.0)
+    inputs: int, outputs: int, initialiser: Initialiser, rngs: nnx.Rngs, *, gain: float = math.sqrt(2.0), gates: int = 1
 ) -> Linear:
-    """A dense layer; `gain` scales the orthogonal initialiser and is ignored by the others."""
+    """A dense layer; `gain` scales the orthogonal initialiser and is ignored by the others.
+
+    The outputs of several `gates` lie side by side, and each gate's part of the kernel is orthogonal by itself: of one
+    matrix for all, the parts would be smaller, and memory would fade.
+    """
     kernel_init, bias_init = _initialisers(initialiser, inputs, gain)
+    if gates > 1 and initialiser is Initialiser.orthogonal:
+        kernel_init = _side_by_side(kernel_init, gates)
     return Linear(inputs, outputs, kernel_init=kernel_init, bias_init=bias_init, rngs=rngs)
 
 
@@ -103,6 +109,15 @@ def _initialisers(initialiser: Initialiser, fan_in: int, gain: float) -> tuple[C
             return _uniform(1.0 / math.sqrt(fan_in)), _uniform(1.0 / math.sqrt(fan_in))
 
 
+def _side_by_side(initialiser: Callable[..., Array], parts: int) -> Callable[..., Array]:
+    def init(key: Array, shape: Sequence[int], dtype: Any = jnp.float32, **_: Any) -> Array:
+        *leading, outputs = shape
+        keys = jax.random.split(key, parts)
+        return jnp.concatenate([initialiser(each, (*leading, outputs // parts), dtype) for each in keys], axis=-1)
+
+    return init
+
+
 def _uniform(bound: float) -> Callable[..., Array]:
     def init(key: Array, shape: Sequence[int], dtype: Any = jnp.float32, **_: Any) -> Array:
         return jax.random.uniform(key, shape, dtype, -bound, bound)
@@ -114,9 +129,11 @@ def _uniform(bound: float) -> Callable[..., Array]:
 class LayersConfig:
     """What every model has: how its layers are initialised, normalised and activated."""
 
-    activation: Activation = Activation.relu
+    activation: Activation = Activation.relu  # function after each layer
+    # normalisation between each layer, dense or convolutional, and its activation; `layer` by default where an
+    # algorithm relies on it (pqn)
     norm: Norm = Norm.none
-    initialiser: Initialiser = Initialiser.orthogonal
+    initialiser: Initialiser = Initialiser.orthogonal  # how weights start
 
 
 class Mlp(nnx.Module):
@@ -139,7 +156,7 @@ class Mlp(nnx.Module):
 
 
 class Conv(nnx.Module):
-    """Convolutions over `[…, H, W, C]`, flattened at the end."""
+    """Convolutions over `[…, H, W, C]`, each normalised over its channels (if asked) and activated; flattened."""
 
     def __init__(
         self,
@@ -168,13 +185,18 @@ class Conv(nnx.Module):
             )
             inputs, height, width = outputs, math.ceil(height / stride), math.ceil(width / stride)
         self.layers = nnx.List(layers)
+        normalised = channels if config.norm is Norm.layer else ()
+        self.norms = nnx.List([nnx.LayerNorm(outputs, rngs=rngs) for outputs in normalised])
         self.num_features = height * width * inputs
 
     def __call__(self, x: Array) -> Array:
         leading = x.shape[:-3]
         x = x.reshape(-1, *x.shape[-3:])
-        for layer in self.layers:
-            x = activate(self.activation, layer(x))
+        for i, layer in enumerate(self.layers):
+            x = layer(x)
+            if self.norms:
+                x = self.norms[i](x)
+            x = activate(self.activation, x)
         return x.reshape(*leading, -1)
 
 
@@ -188,8 +210,8 @@ class Gru(nnx.Module):
 
     def __init__(self, inputs: int, hidden_size: int, initialiser: Initialiser, rngs: nnx.Rngs):
         self.hidden_size = hidden_size
-        self.project = make_linear(inputs, 3 * hidden_size, initialiser, rngs, gain=1.0)
-        self.recur = make_linear(hidden_size, 3 * hidden_size, initialiser, rngs, gain=1.0)
+        self.project = make_linear(inputs, 3 * hidden_size, initialiser, rngs, gain=1.0, gates=3)
+        self.recur = make_linear(hidden_size, 3 * hidden_size, initialiser, rngs, gain=1.0, gates=3)
 
     def cell(self, carry: tuple[Array, ...], projected: Array) -> tuple[tuple[Array, ...], Array]:
         (h,) = carry
@@ -208,8 +230,8 @@ class Lstm(nnx.Module):
 
     def __init__(self, inputs: int, hidden_size: int, initialiser: Initialiser, rngs: nnx.Rngs):
         self.hidden_size = hidden_size
-        self.project = make_linear(inputs, 4 * hidden_size, initialiser, rngs, gain=1.0)
-        self.recur = make_linear(hidden_size, 4 * hidden_size, initialiser, rngs, gain=1.0)
+        self.project = make_linear(inputs, 4 * hidden_size, initialiser, rngs, gain=1.0, gates=4)
+        self.recur = make_linear(hidden_size, 4 * hidden_size, initialiser, rngs, gain=1.0, gates=4)
 
     def cell(self, carry: tuple[Array, ...], projected: Array) -> tuple[tuple[Array, ...], Array]:
         c, h = carry

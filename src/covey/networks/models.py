@@ -11,7 +11,7 @@ import math
 import jax.numpy as jnp
 from flax import nnx
 
-from covey.errors import UsageError
+from covey.errors import UnfitInput
 from covey.networks.layers import Conv, Gru, LayersConfig, Lstm, Mlp, run_memory
 from covey.types import Array
 
@@ -21,7 +21,8 @@ class MlpConfig(LayersConfig):
     """Dense layers. `flatten` joins all axes of an observation into one; without it the layers act on the last axis
     alone, row by row, and the rows' features are averaged."""
 
-    layers: tuple[int, ...] = (128, 128)
+    layers: tuple[int, ...] = (128, 128)  # sizes of the dense layers
+    # join all axes of an observation into one; false: layers act on each row alone, and the rows are averaged
     flatten: bool = True
 
 
@@ -45,10 +46,10 @@ class MlpModel(nnx.Module):
 class CnnConfig(LayersConfig):
     """Convolutions over an image `[H, W, C]`, padded to keep its size, then dense layers."""
 
-    channels: tuple[int, ...] = (32, 32)
-    kernels: tuple[int, ...] = (3, 3)
-    strides: tuple[int, ...] = (1, 1)
-    layers: tuple[int, ...] = (128,)
+    channels: tuple[int, ...] = (32, 32)  # channels of each convolution
+    kernels: tuple[int, ...] = (3, 3)  # side of each convolution's kernel, in cells; one entry per convolution
+    strides: tuple[int, ...] = (1, 1)  # stride of each convolution, in cells; one entry per convolution
+    layers: tuple[int, ...] = (128,)  # sizes of the dense layers after the convolutions
 
     def __post_init__(self) -> None:
         if not len(self.channels) == len(self.kernels) == len(self.strides):
@@ -58,7 +59,7 @@ class CnnConfig(LayersConfig):
 class CnnModel(nnx.Module):
     def __init__(self, config: CnnConfig, input_shape: tuple[int, ...], rngs: nnx.Rngs):
         if len(input_shape) != 3:
-            raise UsageError(f"model 'cnn' needs observations [H, W, C], not {list(input_shape)}; try model=mlp")
+            raise UnfitInput("cnn", "observations [H, W, C]", input_shape)
         self.conv = Conv(input_shape, config.channels, config.kernels, config.strides, config, rngs)
         self.mlp = Mlp(self.conv.num_features, config.layers, config, rngs)
         self.num_features = self.mlp.num_features
@@ -71,9 +72,9 @@ class CnnModel(nnx.Module):
 class RecurrentConfig(LayersConfig):
     """Dense layers, a memory cell, dense layers. Observations are flattened."""
 
-    layers: tuple[int, ...] = (128,)
-    hidden_size: int = 128
-    layers_after: tuple[int, ...] = (128,)
+    layers: tuple[int, ...] = (128,)  # sizes of the dense layers before the memory
+    hidden_size: int = 128  # size of the memory
+    layers_after: tuple[int, ...] = (128,)  # sizes of the dense layers after the memory
 
 
 class RecurrentModel(nnx.Module):

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from covey import registry
-from covey.errors import UsageError
+from covey.errors import UnfitInput, UsageError
 from covey.networks.layers import Initialiser, make_linear
 from covey.types import Array, Key, Network, PyTree
 
@@ -113,7 +113,7 @@ def make_network(
 
     def build(key: Key) -> ModelWithHead:
         rngs = nnx.Rngs(params=key)
-        body = registry.models[model.name].make_function()(model.config, input_shape, rngs)
+        body = _make_body(model, name, input_shape, centralised, rngs)
         initialiser = getattr(model.config, "initialiser", Initialiser.orthogonal)
         return ModelWithHead(body, num_outputs, head_gain, initialiser, rngs)
 
@@ -170,6 +170,17 @@ def make_network(
     )
 
 
+def _make_body(model: Model, name: str, input_shape: tuple[int, ...], centralised: bool, rngs: nnx.Rngs) -> nnx.Module:
+    """The model's module. If it cannot take this input, the error says whether it is the critic's."""
+    try:
+        return registry.models[model.name].make_function()(model.config, input_shape, rngs)
+    except UnfitInput as error:
+        if name.rpartition("/")[2] != "critic":
+            raise
+        note = ", which is what a central critic sees of all agents, in one row" if centralised else ""
+        raise error.replace(section=f"critic_{error.section}", note=note) from error
+
+
 def _make_team_network(
     model: Model,
     *,
@@ -194,7 +205,7 @@ def _make_team_network(
 
     def build(key: Key) -> ModelWithHead:
         rngs = nnx.Rngs(params=key)
-        body = registry.models[model.name].make_function()(model.config, input_shape, rngs)
+        body = _make_body(model, name, input_shape, centralised, rngs)
         initialiser = getattr(model.config, "initialiser", Initialiser.orthogonal)
         return ModelWithHead(body, own_outputs, head_gain, initialiser, rngs)
 

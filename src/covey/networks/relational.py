@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from covey.errors import UsageError
+from covey.errors import UnfitInput, UsageError
 from covey.networks.layers import LayersConfig, Mlp, make_linear
 from covey.types import Array
 
@@ -27,9 +27,9 @@ class Over(enum.Enum):
 
 
 class Aggregation(enum.Enum):
-    add = "add"
-    mean = "mean"
-    max = "max"
+    add = "add"  # the sum
+    mean = "mean"  # the mean
+    max = "max"  # the largest of each feature
 
 
 def aggregate(kind: Aggregation, x: Array, mask: Array | np.ndarray, axis: int) -> Array:
@@ -63,17 +63,20 @@ class GraphLayer(enum.Enum):
 class GnnConfig(LayersConfig):
     """Messages between agents. Positions and velocities are entries of the observation, given by their numbers."""
 
-    topology: Topology = Topology.full
-    edge_radius: float | None = None  # of topology=radius
-    position: tuple[int, ...] | None = None  # numbers of the observation's entries; edges get differences and distances
+    topology: Topology = Topology.full  # which agents hear each other
+    # distance within which agents hear each other; only for topology=radius, which needs it
+    edge_radius: float | None = None
+    # indices of the position in the observation; edges then carry differences and distances; null: unknown
+    position: tuple[int, ...] | None = None
+    # indices of the velocity in the observation; edges then carry differences; null: unknown
     velocity: tuple[int, ...] | None = None
-    layer: GraphLayer = GraphLayer.gatv2
-    aggregation: Aggregation = Aggregation.mean  # of graph_conv
-    num_layers: int = 1
-    num_heads: int = 4  # of gatv2
-    layers: tuple[int, ...] = (128,)  # before messages
-    hidden_size: int = 128
-    layers_after: tuple[int, ...] = (128,)
+    layer: GraphLayer = GraphLayer.gatv2  # kind of message layer
+    aggregation: Aggregation = Aggregation.mean  # how neighbours' messages are put together; only for layer=graph_conv
+    num_layers: int = 1  # rounds of messages, from 1 up
+    num_heads: int = 4  # heads of attention, from 1 up; must divide `hidden_size`; only for layer=gatv2
+    layers: tuple[int, ...] = (128,)  # sizes of the dense layers before messages
+    hidden_size: int = 128  # size of a message, from 1 up
+    layers_after: tuple[int, ...] = (128,)  # sizes of the dense layers after messages
 
     def __post_init__(self) -> None:
         if self.topology is Topology.radius and (self.edge_radius is None or self.position is None):
@@ -135,7 +138,7 @@ class Gatv2(nnx.Module):
 class GnnModel(nnx.Module):
     def __init__(self, config: GnnConfig, input_shape: tuple[int, ...], rngs: nnx.Rngs):
         if len(input_shape) != 1:
-            raise UsageError(f"model 'gnn' needs observations [F], not {list(input_shape)}")
+            raise UnfitInput("gnn", "observations [F]", input_shape)
         for name in ("position", "velocity"):
             entries = getattr(config, name) or ()
             if any(not -input_shape[0] <= i < input_shape[0] for i in entries):
@@ -186,8 +189,10 @@ class GnnModel(nnx.Module):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SetConfig(LayersConfig):
-    over: Over = Over.agents
-    rows: tuple[int, ...] | None = None  # in a flat observation: first entry, number, size; the rest goes to each row
+    over: Over = Over.agents  # what the members of a set are
+    # where rows are in a flat observation: [first entry, number, size]; the rest goes to each row; null: it has rows of
+    # its own
+    rows: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.rows is None:
@@ -207,10 +212,10 @@ class AttentionConfig(SetConfig):
     """Self-attention (Vaswani et al., 2017) over agents, or over the rows of an observation, whose features are then
     averaged."""
 
-    num_layers: int = 1
-    num_heads: int = 4
-    hidden_size: int = 128
-    layers_after: tuple[int, ...] = (128,)
+    num_layers: int = 1  # blocks of attention, from 1 up
+    num_heads: int = 4  # heads of attention, from 1 up; must divide `hidden_size`
+    hidden_size: int = 128  # size of the features that attend to each other
+    layers_after: tuple[int, ...] = (128,)  # sizes of the dense layers after attention
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -265,9 +270,9 @@ class DeepSetsConfig(SetConfig):
     """Deep sets (Zaheer et al., 2017): f(aggregate of g(x)) over the rows of an observation. Over agents, f also sees
     the agent's own g(x), so that each has features of its own."""
 
-    layers: tuple[int, ...] = (128, 128)  # g
-    layers_after: tuple[int, ...] = (128,)  # f
-    aggregation: Aggregation = Aggregation.mean
+    layers: tuple[int, ...] = (128, 128)  # sizes of the dense layers applied to each member, before they are aggregated
+    layers_after: tuple[int, ...] = (128,)  # sizes of the dense layers applied to the aggregate
+    aggregation: Aggregation = Aggregation.mean  # how members' features are put together
 
 
 class DeepSetsModel(nnx.Module):
@@ -303,8 +308,9 @@ def _shape_of_rows(name: str, config: SetConfig, input_shape: tuple[int, ...]) -
     """What the sets' members are like; raises where observations are none."""
     flat = config.over is Over.agents or config.rows is not None
     if len(input_shape) != (1 if flat else 2):
-        what = "[F]" if flat else "[N, F], or the field rows"
-        raise UsageError(f"model '{name}' over {config.over.name} needs observations {what}, not {list(input_shape)}")
+        instead = "over=rows" if config.over is Over.agents else "rows=[first, number, size]" if not flat else ""
+        needs = f"observations {'[F]' if flat else '[N, F]'} over {config.over.name}"
+        raise UnfitInput(name, needs, input_shape, instead=instead)
     if config.rows is None:
         return input_shape
     start, number, size = config.rows

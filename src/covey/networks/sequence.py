@@ -15,15 +15,17 @@ from typing import Any
 from flax import nnx
 
 from covey import registry
-from covey.errors import UsageError
+from covey.errors import UnfitInput, UsageError
 from covey.networks.layers import Initialiser
 from covey.types import Array, PyTree
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SequenceConfig:
+    # models one after another, by names of your choice: {see: {model: mlp, layers: [64]}, remember: {model: gru}}
     stages: dict[str, Any] = dataclasses.field(default_factory=dict)
-    initialiser: Initialiser = Initialiser.orthogonal  # of the output layer; stages have their own
+    # how the weights of the output layer start; stages have their own
+    initialiser: Initialiser = Initialiser.orthogonal
 
     def __post_init__(self) -> None:
         self.configs()
@@ -86,8 +88,11 @@ def make_sequence(config: SequenceConfig, input_shape: tuple[int, ...], rngs: nn
     if not config.stages:
         raise UsageError("model 'sequence' needs stages, e.g. 'model.stages={see:{model:mlp},keep:{model:gru}}'")
     stages: list[Any] = []
-    for name, stage_config in config.configs().values():
-        stages.append(registry.models[name].make_function()(stage_config, input_shape, rngs))
+    for stage, (name, stage_config) in config.configs().items():
+        try:
+            stages.append(registry.models[name].make_function()(stage_config, input_shape, rngs))
+        except UnfitInput as error:
+            raise error.replace(section=f"model.stages.{stage}") from error
         input_shape = (stages[-1].num_features,)
     recurrent = any(hasattr(stage, "initial_carry") for stage in stages)
     return RecurrentSequence(stages) if recurrent else PlainSequence(stages)

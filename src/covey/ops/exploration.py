@@ -1,4 +1,4 @@
-"""How agents that learn values try something else now and then."""
+"""How agents that learn values try something else now and then, and acting at random."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from covey.ops import random
-from covey.types import Array, Key
+from covey.ops.distributions import make_distribution
+from covey.types import ActionSpec, Array, Continuous, Key
 
 
 def epsilon_greedy(greedy: Array, mask: Array | None, num_actions: int, epsilon: Array, key: Key) -> Array:
@@ -21,3 +22,12 @@ def anneal(start: float, end: float, fraction: float, progress: Array) -> Array:
     """Linearly from `start` to `end` over a `fraction` of training, and then `end`."""
     passed = jnp.clip(progress / max(fraction, 1e-8), 0.0, 1.0)
     return jnp.float32(start) + passed * (end - start)
+
+
+def sample_uniform(action: ActionSpec, shape: tuple[int, ...], mask: Array | None, key: Key) -> Array:
+    """Actions `[*shape, …]`, uniform over what is legal."""
+    if isinstance(action, Continuous):
+        low, high = jnp.asarray(action.low), jnp.asarray(action.high)
+        return low + (high - low) * random.uniform(key, (*shape, action.size))
+    distribution = make_distribution(action)
+    return distribution.sample(jnp.zeros((*shape, distribution.num_parameters)), mask, key)

@@ -53,8 +53,10 @@ def merge_moments(old: Moments, new: Moments, *, decay: float = 1.0) -> Moments:
     return Moments(weight=weight, mean=mean, variance=jnp.where(weight > 0, variance, old.variance))
 
 
-def normalise(x: Array, moments: Moments, *, clip: float = 10.0) -> Array:
-    return jnp.clip((x - moments.mean) * jax.lax.rsqrt(moments.variance + 1e-8), -clip, clip)
+def normalise(x: Array, moments: Moments, *, clip: float | None = None) -> Array:
+    """In deviations from the mean, with `clip` at most this many: for what networks see, not for what they learn."""
+    deviations = (x - moments.mean) * jax.lax.rsqrt(moments.variance + 1e-8)
+    return deviations if clip is None else jnp.clip(deviations, -clip, clip)
 
 
 def scale_up(x: Array, moments: Moments) -> Array:

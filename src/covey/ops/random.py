@@ -10,12 +10,14 @@ operations take longer than all else that is done with a hundred numbers. What i
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import jax
 import jax.extend.random
 import jax.numpy as jnp
 import numpy as np
 
+from covey.ops.operations import is_uncompiled, one_operation
 from covey.types import Array, Key
 
 Shape = tuple[int, ...]
@@ -69,6 +71,7 @@ def to_normal(numbers: Array) -> Array:
     return np.float32(np.sqrt(2)) * inverse_error_function(2 * numbers + ABOVE_MINUS_1)
 
 
+@one_operation
 def inverse_error_function(x: Array) -> Array:
     """Of numbers between −1 and 1: the same as `jax.lax.erf_inv` up to rounding, but both branches are computed and
     chosen from once, not coefficient by coefficient, which a CPU does faster."""
@@ -81,10 +84,12 @@ def inverse_error_function(x: Array) -> Array:
 
 def unrolled(key: Key) -> Key:
     """A key of the same numbers. Its type is its own, so it is made where numbers are drawn, and not passed on."""
+    if is_uncompiled():  # operation by operation, JAX's generator is one and this one two hundred
+        return key
     return jax.random.wrap_key_data(jax.random.key_data(key), impl=UNROLLED)
 
 
-def threefry(key: Array, high: Array, low: Array) -> tuple[Array, Array]:
+def threefry(key: Any, high: Any, low: Any) -> tuple[Any, Any]:
     """Threefry-2x32 with 20 rounds (Salmon et al., 2011): two words for a counter of two words, under a key of two."""
     keys = (key[0], key[1], key[0] ^ key[1] ^ np.uint32(0x1BD11BDA))
     high, low = high + keys[0], low + keys[1]
@@ -95,6 +100,25 @@ def threefry(key: Array, high: Array, low: Array) -> tuple[Array, Array]:
         high = high + keys[(group + 1) % 3]
         low = low + keys[(group + 2) % 3] + np.uint32(group + 1)
     return high, low
+
+
+def host_key(seed: int) -> Key:
+    """`jax.random.key(seed)`, made on the host."""
+    return _wrapped(np.array([0, seed % 2**32], np.uint32))
+
+
+def host_fold_in(key: Key, number: int) -> Key:
+    """`jax.random.fold_in(key, number)`, computed on the host.
+
+    A command derives a few keys before it trains. JAX would load or compile a program for each way of doing so.
+    """
+    words = np.asarray(jax.random.key_data(key))
+    zero, low = np.zeros(1, np.uint32), np.array([number % 2**32], np.uint32)
+    return _wrapped(np.concatenate(threefry(words[:, None], zero, low)))
+
+
+def _wrapped(words: np.ndarray) -> Key:
+    return jax.random.wrap_key_data(jax.device_put(words), impl="threefry2x32")
 
 
 def _numbered(key: Array, shape: Shape) -> tuple[Array, Array]:

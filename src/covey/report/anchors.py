@@ -5,6 +5,7 @@ Published results that the file marks as not comparable are left out here, so th
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,12 +35,20 @@ class Anchor:
     random_interval: float | None  # half the width of its 95% interval
     references: tuple[Reference, ...]
     returns: str  # what a return means in this task, in words
+    earlier_returns: tuple[str, ...] = ()  # how older runs put the same
+    teams: tuple[tuple[str, ...], ...] = ()  # where groups oppose each other: as `EnvSpec.teams`
 
 
 def read_anchors(metric: str) -> Mapping[str, Anchor]:
     """By task, for one metric."""
     known = json.loads((files("covey") / "anchors.json").read_text(encoding="utf-8"))
     return {task: _anchor(entry, metric, known["sources"]) for task, entry in known["tasks"].items()}
+
+
+@functools.cache
+def read_opposed_tasks() -> Mapping[str, tuple[tuple[str, ...], ...]]:
+    """The teams of the tasks whose groups oppose each other."""
+    return {task: anchor.teams for task, anchor in read_anchors(MEAN_RETURN).items() if anchor.teams}
 
 
 def _anchor(entry: dict[str, Any], metric: str, sources: dict[str, Any]) -> Anchor:
@@ -55,6 +64,8 @@ def _anchor(entry: dict[str, Any], metric: str, sources: dict[str, Any]) -> Anch
         random_interval=random.get("interval_95") if is_return else None,
         references=tuple(sorted(references, key=lambda reference: -reference.value)),
         returns=entry["returns"],
+        earlier_returns=tuple(entry.get("earlier_returns", ())),
+        teams=tuple(tuple(team) for team in entry.get("teams", ())),
     )
 
 

@@ -6,7 +6,6 @@ less is known, and nothing else happens.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,8 @@ from typing import Any
 
 import yaml
 
+from covey.files import read_text
+from covey.report.runs import read_status
 from covey.report.text import clean
 
 STATES = ("done", "failed", "interrupted", "running", "waiting")
@@ -52,7 +53,7 @@ def find_benchmarks(paths: Iterable[Path], run_folders: Iterable[Path]) -> list[
 
 def read_benchmark(folder: Path) -> Benchmark | None:
     try:
-        content = yaml.safe_load((folder / "benchmark.yaml").read_text(encoding="utf-8"))
+        content = yaml.safe_load(read_text(folder / "benchmark.yaml"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return None
     if not isinstance(content, dict):
@@ -70,7 +71,7 @@ def read_benchmark(folder: Path) -> Benchmark | None:
 
 def _attempt(folder: Path, entry: Mapping[str, Any], seed: str) -> Attempt:
     name = str(entry.get("name"))
-    status = _read_status(folder / "status" / f"{Path(name).name}-seed_{Path(seed).name}.json")
+    status = read_status(folder / "status" / f"{Path(name).name}-seed_{Path(seed).name}.json")
     state = str(status.get("state", "waiting"))
     return Attempt(
         experiment=clean(name),
@@ -81,14 +82,6 @@ def _attempt(folder: Path, entry: Mapping[str, Any], seed: str) -> Attempt:
         error=clean(str(status["error"])) if status.get("error") else "",
         log=str(folder / str(status["log"])) if status.get("log") else "",
     )
-
-
-def _read_status(path: Path) -> dict[str, Any]:
-    try:
-        status = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return status if isinstance(status, dict) else {}
 
 
 def _list(value: Any) -> list[Any]:

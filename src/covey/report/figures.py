@@ -400,7 +400,9 @@ def _note(figure: Figure, note: str, legend_rows: int = 0) -> None:
 
 def _scores_note(summary: Summary) -> str:
     tasks = text.count(len(summary.aggregate_tasks), "task")
-    return f"{summary.scale_text} {tasks}, {_seeds(summary)}."
+    few = " Few seeds: intervals are too narrow." if summary.seeds_text else ""
+    failed = " Runs that failed count by their last evaluations." if any(f.failed for f in summary.finals) else ""
+    return f"{summary.scale_text} {tasks}, {_seeds(summary)}.{few}{failed}"
 
 
 def _bootstrap(repetitions: int) -> str:

@@ -15,6 +15,7 @@
     logY: store.get("logY", false),
     seeds: store.get("seeds", false),
     references: store.get("references", true),
+    collected: store.get("collected", false),
   };
 
   // ------------------------------------------------------------------------------------------------------ elements
@@ -153,13 +154,17 @@
       yRange: [0, 1],
       followsSwitches: false,
     }),
-    task: (index) => ({
-      lines: data.task_curves[index][state.x === "frames" ? "by_frames" : "by_seconds"].map(asLine),
-      levels: levelsOf(data.scales[index]),
-      xLabel: xLabel(),
-      yLabel: data.metric,
-      followsSwitches: true,
-    }),
+    task: (index) => {
+      const curves = data.task_curves[index];
+      const collected = state.collected && curves.collected_by_frames.length > 0;
+      return {
+        lines: curves[`${collected ? "collected_" : ""}by_${state.x}`].map(asLine),
+        levels: levelsOf(data.scales[index]),
+        xLabel: xLabel(),
+        yLabel: collected ? `${data.metric}, as collected` : data.metric,
+        followsSwitches: true,
+      };
+    },
   };
 
   function xLabel() {

@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 
 from covey.errors import UsageError, unknown_name
-from covey.files import to_json, write_atomically
+from covey.files import read_text, to_json, write_atomically, writing
 from covey.report import text
 from covey.report.benchmarks import find_benchmarks
 from covey.report.document import KIND, describe
@@ -32,25 +32,27 @@ from covey.report.runs import Problem, Run, read_runs
 from covey.report.runs import describe as describe_problem
 from covey.report.speeds import find_speeds, is_speed_file, read_speeds
 from covey.report.summary import Normalisation, Options, Summary, summarise
-from covey.report.tables import write_tables
+from covey.report.tables import failures, write_tables
 
 Say = Callable[[str], None]
+PROBLEMS_PRINTED = 20  # on the terminal; the page has all
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions:
     """The fields of `covey report`. Algorithms may be named as in the files or as in the legend."""
 
-    output: str = "report"
-    metric: str = "mean_return"
-    normalisation: Normalisation = Normalisation.anchors
-    legend: dict[str, str] = field(default_factory=dict)
-    order: tuple[str, ...] = ()
+    output: str = "report"  # folder to write to
+    metric: str = "mean_return"  # metric to report: mean_return, or another that the runs have
+    normalisation: Normalisation = Normalisation.anchors  # what 0 and 1 mean on a task's scale
+    legend: dict[str, str] = field(default_factory=dict)  # what to call algorithms: {mappo: MAPPO}
+    order: tuple[str, ...] = ()  # algorithms that come first; the others follow by name
+    # pairs of algorithms to compare: [[mappo, ippo]]; null: every pair
     pairs: tuple[tuple[str, ...], ...] | None = None
-    title: str = "Results"
-    formats: tuple[str, ...] = FORMATS
-    serve: bool = False
-    port: int = 8000
+    title: str = "Results"  # title of the page
+    formats: tuple[str, ...] = FORMATS  # file formats of the figures: png, svg, pdf; []: none are drawn
+    serve: bool = False  # show the page on this machine, and write it again while experiments run
+    port: int = 8000  # port to show the page on, from 0 to 65535; 0: any that is free
 
     def __post_init__(self) -> None:
         for name in self.formats:
@@ -71,7 +73,7 @@ def parse_value(name: str, value: str) -> Any:
         return value
     try:
         parsed = yaml.safe_load(value)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # dates that are none, thousands of brackets
         raise UsageError(f"cannot read {name}={value}: it is no YAML") from error
     if name == "legend" and isinstance(parsed, dict):
         return dict(_split_entry(key, item) for key, item in parsed.items())
@@ -152,8 +154,7 @@ def _read_runs(paths: Sequence[Path], have_speeds: bool) -> tuple[list[Run], lis
 def _is_of_covey(path: Path) -> bool:
     """Files that covey leaves beside results (a status, a summary, speeds) are no results and no problem."""
     try:
-        with open(path, encoding="utf-8") as file:
-            return re.match(r'\s*\{\s*"kind":\s*"covey-', file.read(200)) is not None
+        return re.match(r'\s*\{\s*"kind":\s*"covey-', read_text(path)[:200]) is not None
     except (OSError, ValueError):
         return False
 
@@ -192,7 +193,7 @@ def shown_names(names: Sequence[str], legend: dict[str, str]) -> dict[str, str]:
 def write_files(content: Content, options: ReportOptions, say: Say) -> list[Path]:
     """Writes all files of the report, the page last; returns their paths below the output folder."""
     output = Path(options.output)
-    try:
+    with writing(f"to {output}"):
         output.mkdir(parents=True, exist_ok=True)
         files = []
         if content.summary is not None:
@@ -208,8 +209,6 @@ def write_files(content: Content, options: ReportOptions, say: Say) -> list[Path
             relative = [Path("summary.json"), *relative]
         say("writing the page")
         _write(output / "index.html", render_page(dataclasses.replace(content, files=relative)))
-    except OSError as error:
-        raise UsageError(f"cannot write to {output}: {error.strerror or error}") from error
     return [Path("index.html"), *relative]
 
 
@@ -249,8 +248,21 @@ def _written(output: Path, files: Sequence[Path], content: Content) -> Iterator[
     failed = sum(attempt.state == "failed" for benchmark in content.benchmarks for attempt in benchmark.attempts)
     if failed:
         yield f"{text.count(failed, 'experiment')} failed: the page names them"
-    if content.summary is not None and content.summary.problems:
-        yield f"{text.count(len(content.summary.problems), 'thing')} to know about these results: the page names them"
+    if content.summary is not None:
+        yield from _to_know(content.summary)
+
+
+def _to_know(summary: Summary) -> Iterator[str]:
+    """What the page says beside its numbers, for those who only read the terminal."""
+    if summary.seeds_text:
+        yield summary.seeds_text
+    yield from failures(summary)
+    problems = summary.problems
+    if problems:
+        yield f"{text.count(len(problems), 'thing')} to know about these results:"
+        yield from (f"  {text.clean(describe_problem(problem))}" for problem in problems[:PROBLEMS_PRINTED])
+    if len(problems) > PROBLEMS_PRINTED:
+        yield f"  and {len(problems) - PROBLEMS_PRINTED} more: the page names them"
 
 
 @contextlib.contextmanager

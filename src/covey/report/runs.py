@@ -10,6 +10,7 @@ left out without one. Only paths that do not exist or hold no results at all are
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -24,8 +25,13 @@ import numpy as np
 import yaml
 
 from covey.errors import UsageError, nearest
+from covey.experiment.mirror import disagreements, read_intact, results_from_records
+from covey.experiment.run_directory import CHANGED, UNKNOWN_FAILURE, read_failure
+from covey.files import CHECKSUM, checksum_holds, read_text
 from covey.metrics import MEAN_RETURN
-from covey.results import ABSOLUTE_METRICS, ELAPSED_TIME, STEP_COUNT
+from covey.registry import renamed
+from covey.results import ABSOLUTE_METRICS, ELAPSED_TIME, STEP_COUNT, make_results
+from covey.task_fields import SHARED_REWARD_NAMES
 
 # What others call covey's metrics. All names are compared in lower case, as MARL-eval's loader does.
 METRIC_NAMES: Mapping[str, str] = {
@@ -62,6 +68,7 @@ class Run:
     system: str = ""  # "covey", "BenchMARL", "Mava", "OG-MARL"; "" where the file does not show it
     config: Mapping[str, Any] = field(default_factory=dict)  # config.yaml of `folder`
     environment: Mapping[str, Any] = field(default_factory=dict)  # environment.json of `folder`
+    failure: str = ""  # why it stopped for good before its end; "" if it is done or still running
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +137,7 @@ def _walk(folder: Path, problems: list[Problem], seen: set[Path]) -> list[Path]:
     seen.add(folder.resolve())
     try:
         if is_run_directory(folder):
-            if (folder / "results.json").is_file():
+            if (folder / "results.json").is_file() or _has_evaluations(folder) or find_failure(folder):
                 return [folder / "results.json"]
             problems.append(Problem(what="no evaluation yet", where=str(folder), why="left out"))
             return []
@@ -152,28 +159,143 @@ def _walk(folder: Path, problems: list[Problem], seen: set[Path]) -> list[Path]:
 
 def read_file(path: Path, problems: list[Problem]) -> list[Run]:
     """The runs in a file of MARL-eval's schema; none, and a problem, where it is another or cannot be read."""
+    folder = path.parent if path.name == "results.json" and is_run_directory(path.parent) else None
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(read_text(path))
+        damage = None
     except OSError as error:
-        problems.append(Problem(what="cannot be read", where=str(path), why=error.strerror or str(error)))
-        return []
+        damage = Problem(what="cannot be read", where=str(path), why=error.strerror or str(error))
     except (ValueError, RecursionError) as error:
-        problems.append(Problem(what="damaged or no JSON, left out", where=str(path), why=_one_line(error)))
+        damage = Problem(what="damaged or no JSON, left out", where=str(path), why=_one_line(error))
+    entries = list(_entries(data)) if damage is None else []
+    if not entries and folder is not None and _has_evaluations(folder):
+        rebuilt = _rebuild(folder, problems)
+        entries = list(_entries(rebuilt)) if rebuilt is not None else []
+    elif folder is not None and not path.exists():  # it failed, or it would not have been looked for
+        return [run] if (run := _failed_before_its_first_evaluation(folder, problems)) else []
+    elif damage is not None:
+        problems.append(damage)
         return []
-    entries = list(_entries(data))
+    elif folder is not None:
+        _compare_with_metrics(data, folder, problems)
     if not entries:
         why = "MARL-eval's are environment → task → algorithm → run → step"
         problems.append(Problem(what="holds no results, left out", where=str(path), why=why))
-    folder = path.parent if path.name == "results.json" and is_run_directory(path.parent) else None
-    config = _read_mapping(folder / "config.yaml", _load_yaml, problems) if folder else {}
+    config = _read_config(folder, problems) if folder else {}
     environment = _read_mapping(folder / "environment.json", json.loads, problems) if folder else {}
     runs = []
     for names, steps in entries:
         run = _make_run(names, steps, path, problems)
         if run is not None:
             system = "covey" if folder else run.system
-            runs.append(dataclasses.replace(run, folder=folder, config=config, environment=environment, system=system))
+            run = dataclasses.replace(run, folder=folder, config=config, environment=environment, system=system)
+            failure = find_failure(folder) if folder and is_unfinished(run) else ""
+            runs.append(dataclasses.replace(run, failure=failure))
     return runs
+
+
+def _failed_before_its_first_evaluation(folder: Path, problems: list[Problem]) -> Run | None:
+    """A run without results: what it was is in its configuration."""
+    config = _read_config(folder, problems)
+    task, algorithm = (_name(config.get(kind)) for kind in ("task", "algorithm"))
+    if not task or not algorithm:
+        problems.append(Problem(what="no evaluation and no readable configuration", where=str(folder), why="left out"))
+        return None
+    return Run(
+        task=task,
+        algorithm=algorithm.replace(",", "_"),
+        seed=str(config.get("seed", 0)),
+        frames=np.empty(0),
+        seconds=None,
+        episodes={},
+        absolute={},
+        folder=folder,
+        source=folder / "config.yaml",
+        system="covey",
+        config=config,
+        environment=_read_mapping(folder / "environment.json", json.loads, problems),
+        failure=find_failure(folder),
+    )
+
+
+def _name(choice: Any) -> str:
+    """As covey's result files call it: `mappo`, or `mappo+ippo` where a group has another."""
+    if not isinstance(choice, dict) or not choice.get("name"):
+        return ""
+    groups = choice.get("groups")
+    others = [_name(own) for own in groups.values()] if isinstance(groups, dict) else []
+    return "+".join(dict.fromkeys(filter(None, [str(choice["name"]), *others])))
+
+
+def find_failure(folder: Path) -> str:
+    """Why the run in a run directory failed, in one line; "" where nothing says that it did.
+
+    A run says so itself (failure.json). A process that was killed could not: of a benchmark's, its status does.
+    """
+    status = read_status(folder.parent.parent / "status" / f"{folder.parent.name}-{folder.name}.json")
+    if status.get("state") == "running":  # tried again
+        return ""
+    if status.get("state") == "failed":
+        return str(status.get("error") or UNKNOWN_FAILURE)
+    return read_failure(folder)
+
+
+def read_status(path: Path) -> dict[str, Any]:
+    """What a benchmark recorded of one experiment; empty where there is nothing that can be read."""
+    try:
+        status = json.loads(read_text(path))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return status if isinstance(status, dict) else {}
+
+
+def _has_evaluations(folder: Path) -> bool:
+    """Whether a run directory's metrics.jsonl has evaluations, which then belong into its results.json."""
+    try:
+        with open(folder / "metrics.jsonl", "rb") as file:  # the first line is the evaluation at frame 0
+            return b'"kind": "evaluation"' in file.read(4096)
+    except OSError:
+        return False
+
+
+def _rebuild(folder: Path, problems: list[Problem]) -> Any:
+    """What results.json would hold, as far as metrics.jsonl tells; None where nothing can be made of it."""
+    config = _read_mapping(folder / "config.yaml", _load_yaml, [])
+    try:
+        chosen = [config["algorithm"], *config["algorithm"].get("groups", {}).values()]
+        algorithm = "+".join(dict.fromkeys(choice["name"] for choice in chosen))
+        empty = make_results(config["task"]["name"], algorithm, config["seed"])
+        results = results_from_records(empty, read_intact(_metrics(folder))[0])
+    except (KeyError, TypeError, AttributeError, OSError, ValueError):
+        return None
+    why = "rebuilt from metrics.jsonl: means of evaluations, no single episodes"
+    problems.append(Problem(what="is missing or damaged", where=str(folder / "results.json"), why=why))
+    return results
+
+
+def _compare_with_metrics(results: Any, folder: Path, problems: list[Problem]) -> None:
+    """results.json and metrics.jsonl hold the same evaluations: what one has and the other denies is damage."""
+    try:
+        # A run that was copied without its checkpoints may well have been copied without its metrics.
+        if not _metrics(folder).exists() and any(folder.glob("checkpoints/*/index.json")):
+            why = "what each iteration gave is lost"
+            problems.append(Problem(what="is missing", where=str(_metrics(folder)), why=why))
+        records, damaged = read_intact(_metrics(folder))
+        differing = disagreements(results, records)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        problems.append(Problem(what="has odd names in it", where=str(folder / "results.json"), why=_one_line(error)))
+        return
+    if damaged:
+        lines = f"line {damaged[0]}" if len(damaged) == 1 else f"{len(damaged)} lines, the first being {damaged[0]}"
+        problems.append(Problem(what=f"{lines} damaged", where=str(_metrics(folder)), why="left out"))
+    if differing:
+        more = f", and {len(differing) - 1} more" if len(differing) > 1 else ""
+        why = "metrics.jsonl says otherwise: one of them is edited or damaged"
+        problems.append(Problem(what=differing[0] + more, where=str(folder / "results.json"), why=why))
+
+
+def _metrics(folder: Path) -> Path:
+    return folder / "metrics.jsonl"
 
 
 def _entries(data: Any, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
@@ -292,10 +414,21 @@ def _canonical(by_metric: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _read_config(folder: Path, problems: list[Problem]) -> dict[str, Any]:
+    """config.yaml; older ones have VMAS's names for who receives which reward."""
+    config = _read_mapping(folder / "config.yaml", _load_yaml, problems)
+    task = config.get("task")
+    if isinstance(task, dict) and str(task.get("base") or task.get("name")).startswith("vmas/"):
+        with contextlib.suppress(UsageError):
+            return {**config, "task": renamed(SHARED_REWARD_NAMES, task, "task")}
+    return config
+
+
 def _read_mapping(path: Path, load: Callable[[str], Any], problems: list[Problem]) -> dict[str, Any]:
     """Empty where the file is missing or bad: results can be shown without it."""
     try:
-        content = load(path.read_text(encoding="utf-8"))
+        text = read_text(path)
+        raw, content = text.encode(), load(text)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
@@ -304,7 +437,9 @@ def _read_mapping(path: Path, load: Callable[[str], Any], problems: list[Problem
     if _is_deeper(content, DEEPEST):
         problems.append(Problem(what="cannot be read", where=str(path), why=TOO_DEEP))
         return {}
-    return content if isinstance(content, dict) else {}
+    if checksum_holds(raw) is False:
+        problems.append(Problem(what=CHANGED, where=str(path), why="used as it is"))
+    return {name: value for name, value in content.items() if name != CHECKSUM} if isinstance(content, dict) else {}
 
 
 def _is_deeper(value: Any, depth: int) -> bool:
@@ -479,17 +614,20 @@ def find_gaps(runs: Sequence[Run]) -> list[Problem]:
 
 
 def split_unfinished(cell: Sequence[Run]) -> tuple[list[Run], list[Run]]:
-    """A cell's runs that count, and those still going or cut short beside finished ones.
+    """A cell's runs that count, and those still running or cut short beside finished ones.
 
-    A run on its way says nothing about where it will end, and means end where the shortest of their runs does. Where
-    no run of a cell is finished, all count as far as they are.
+    A run on its way says nothing about where it will end, and means end where the shortest of their runs does. A run
+    that failed counts: an algorithm must not gain by failing. Where no run of a cell is finished, all count as far as
+    they are.
     """
-    finished = [run for run in cell if not is_unfinished(run)]
-    return (finished, [run for run in cell if is_unfinished(run)]) if finished else (list(cell), [])
+    if all(is_unfinished(run) for run in cell):
+        return list(cell), []
+    on_their_way = [run for run in cell if is_unfinished(run) and not run.failure]
+    return [run for run in cell if not is_unfinished(run) or run.failure], on_their_way
 
 
 def is_unfinished(run: Run) -> bool:
-    return bool(_what_is_missing(run))
+    return bool(run.failure or _what_is_missing(run))
 
 
 def _what_is_missing(run: Run) -> str:
@@ -515,20 +653,26 @@ def _too_few(where: str, cell: Sequence[Run], most: int, all_seeds: set[str]) ->
 
 def _incomplete(cell: Sequence[Run]) -> Iterator[tuple[str, str]]:
     counting, left_out = split_unfinished(cell)
+    for run in (run for run in cell if run.failure):
+        how = "by its last evaluations" if run.frames.size else "by the worst value on this task: it has no evaluation"
+        missing = _what_is_missing(run)
+        yield f"seed {run.seed} failed{f', {missing}' if missing else ''}: {run.failure}", f"counts {how}"
     why = "left out of scores until it is done" if left_out else "shown as far as it is"
-    yield from ((f"seed {run.seed} {_what_is_missing(run)}", why) for run in cell if is_unfinished(run))
-    without = [run.seed for run in counting if not run.absolute]
+    yield from (
+        (f"seed {run.seed} {_what_is_missing(run)}", why) for run in cell if is_unfinished(run) and not run.failure
+    )
+    without = [run.seed for run in counting if not run.absolute and not run.failure]
     if without:
         why = "on this task, every algorithm's final value is that of its last evaluations"
         yield f"no absolute metric for seed {', '.join(without)}", why
-    none = [run.seed for run in cell if not run.frames.size]
+    none = [run.seed for run in cell if not run.frames.size and not run.failure]
     if none:
         yield f"no evaluation during training for seed {', '.join(none)}", "not in the curves"
 
 
 def _unequal_steps(where: str, cell: Sequence[Run]) -> Iterator[Problem]:
     """Within a cell, whose runs make one curve; algorithms and tasks have curves of their own."""
-    evaluated = [run for run in split_unfinished(cell)[0] if run.frames.size]
+    evaluated = [run for run in split_unfinished(cell)[0] if run.frames.size and not run.failure]
     if len({tuple(run.frames) for run in evaluated}) < 2:
         return
     [(usual, _)] = Counter(tuple(run.frames) for run in evaluated).most_common(1)

@@ -37,7 +37,15 @@ from covey.report.runs import Run
 from covey.report.speeds import Speed, SpeedTable, speed_tables
 from covey.report.statistics import Estimate
 from covey.report.summary import Comparison, Cost, Curve, Final, Normalisation, Profile, Scale, Summary
-from covey.report.tables import AGGREGATES, SCORE_PLACES, mean_rank
+from covey.report.tables import (
+    AGGREGATES,
+    FAILED,
+    SCORE_PLACES,
+    describe_teams,
+    failures,
+    likely_ranks,
+    mean_rank,
+)
 
 LARGEST_PICTURE = 4_000_000  # bytes
 LARGEST_PICTURES = 40_000_000  # of all pictures
@@ -181,23 +189,36 @@ def leaderboard(summary: Summary) -> Html:
             algorithm_cell(summary, name),
             *(estimate_cell(getattr(by_name[name], field), SCORE_PLACES, data_field=field) for _, field in AGGREGATES),
             interval_picture(summary, name, by_name[name].iqm, scale),
-            estimate_cell(mean_rank(summary, name), 2),
+            _rank_cell(summary, name),
             by_name[name].num_runs,
         ]
         for name in order
         if name in by_name
     ]
-    columns = ("Algorithm", *(name for name, _ in AGGREGATES), "IQM and interval", "Mean rank", "Runs")
+    columns = ("Algorithm", *(name for name, _ in AGGREGATES), "IQM and interval", "Rank", "Runs")
     tasks = text.count(len(summary.aggregate_tasks), "task")
     return join(
         note(f"Over {tasks}: {text.name_list(summary.aggregate_tasks)}. {summary.normalisation_text}"),
         table(columns, rows, numbers=(1, 2, 3, 4, 6, 7), id_="scores"),
         note(
             "IQM is the mean of the middle half of all runs; the optimality gap is what is missing to a score of 1 "
-            "(smaller is better). In brackets, 95% intervals."
+            "(smaller is better). In brackets, 95% intervals. Ranks are those in 95% of the "
+            "bootstrap's repetitions, with the mean over all of them."
         ),
+        _few_seeds(summary),
+        _failed_runs(summary),
         _rank_matrix(summary),
     )
+
+
+def _rank_cell(summary: Summary, name: str) -> Html:
+    """`1 to 2`, and the mean beside it: that need not be between them."""
+    ranks, mean = likely_ranks(summary, name), mean_rank(summary, name)
+    if mean is None:
+        return tag("td")
+    value = text.number(mean.value, 2)
+    shown = join(ranks, " ", tag("span", f"mean {value}", class_="range")) if ranks else join(value)
+    return tag("td", shown, class_="number")
 
 
 def _rank_matrix(summary: Summary) -> Html | None:
@@ -212,7 +233,25 @@ def _rank_matrix(summary: Summary) -> Html | None:
         for row, name in enumerate(ranking.algorithms)
     ]
     columns = ("Chance of rank", *(str(1 + rank) for rank in range(len(ranking.algorithms))))
-    return tag("details", tag("summary", "How certain the ranks are"), table(columns, rows, class_="matrix"))
+    return tag(
+        "details",
+        tag("summary", "How certain the ranks are"),
+        _few_seeds(summary),
+        table(columns, rows, class_="matrix"),
+    )
+
+
+def _few_seeds(summary: Summary) -> Html | None:
+    return tag("p", summary.seeds_text, class_="note warning") if summary.seeds_text else None
+
+
+def _failed_runs(summary: Summary) -> Html | None:
+    """Which runs failed, and how they count."""
+    failed = failures(summary)
+    if not failed:
+        return None
+    rule = "A run that failed counts by its last evaluations, or by the worst value on its task where it has none."
+    return tag("p", f"{'. '.join(failed)}. {rule}", class_="note warning")
 
 
 def curves(summary: Summary) -> Html:
@@ -240,6 +279,8 @@ def toolbar(summary: Summary) -> Html:
     ]
     axes = tag("fieldset", tag("legend", "over"), [_switch("x", unit, unit) for unit in ("frames", "seconds")])
     switches = [("logX", "log x"), ("logY", "log y"), ("seeds", "seeds"), ("references", "references")]
+    if any(task.collected_by_frames for task in summary.task_curves):
+        switches.append(("collected", "collected"))
     return tag(
         "div",
         tag("div", chips, class_="chips"),
@@ -275,6 +316,7 @@ def profiles(summary: Summary) -> Html | None:
             "The share of runs with a score above τ: a curve further to the right and up is better. "
             f"{summary.scale_text}"
         ),
+        _few_seeds(summary),
     )
 
 
@@ -311,6 +353,7 @@ def improvement(summary: Summary) -> Html:
             "that both have; 0.5 is a tie. In brackets, 95% intervals."
         ),
         table(("beats →", *names), rows, class_="matrix", id_="improvement-matrix"),
+        _few_seeds(summary),
         tag(
             "details",
             tag("summary", "Tests of every pair"),
@@ -348,7 +391,14 @@ def _task(summary: Summary, index: int, pictures: Mapping[tuple[str, str], bytes
         tag("h3", task, id=f"task-{index}"),
         _about_task(summary, scale),
         chart("task", label, index) if curves.by_frames or curves.by_seconds else note("No curves."),
+        note(
+            "These runs have few evaluations. The switch “collected” shows instead what they earned while they "
+            "learned, at every iteration: with exploration, so mostly less."
+        )
+        if curves.collected_by_frames
+        else None,
         _finals(summary, finals, digits),
+        _groups(summary, task),
         _references(scale),
         _comparisons([c for c in summary.task_comparisons if c.tasks == (task,)]),
         _teams(summary, task, pictures),
@@ -372,7 +422,7 @@ def _finals(summary: Summary, finals: Sequence[Final], digits: int) -> Html:
             estimate_cell(final.mean, digits, data_field="mean", best=len(finals) > 1 and value == max(values)),
             text.number(float(final.scores.mean()), SCORE_PLACES),
             ", ".join(
-                f"{seed}:{NO_BREAK}{text.number(float(v), digits)}"
+                f"{seed}:{NO_BREAK}{text.number(float(v), digits)}{FAILED if seed in final.failed else ''}"
                 for seed, v in zip(final.seeds, final.values, strict=True)
             ),
             f"{final.episodes} ({'absolute metric' if final.of == 'absolute' else 'last evaluations'})",
@@ -380,7 +430,36 @@ def _finals(summary: Summary, finals: Sequence[Final], digits: int) -> Html:
         for final, value in zip(finals, values, strict=True)
     ]
     columns = ("Algorithm", summary.metric, "Score", "By seed", "Episodes per seed")
-    return table(columns, rows, numbers=(1, 2), class_="finals")
+    failed = any(final.failed for final in finals)
+    return join(
+        table(columns, rows, numbers=(1, 2), class_="finals"),
+        note(f"{FAILED} failed: by its last evaluations, or the worst value here where it has none.")
+        if failed
+        else None,
+    )
+
+
+def _groups(summary: Summary, task: str) -> Html | None:
+    """Each group's return, where groups oppose each other."""
+    if task not in summary.teams:
+        return None
+    groups = [group for team in summary.teams[task] for group in team]
+    known = {(final.algorithm, final.group): final.mean for final in summary.group_finals if final.task == task}
+    digits = text.places([mean.value for mean in known.values()])
+    rows = [
+        [algorithm_cell(summary, name), *(estimate_cell(known.get((name, group)), digits) for group in groups)]
+        for name in summary.algorithms
+        if any((name, group) in known for group in groups)
+    ]
+    return join(
+        note(
+            f"Groups oppose each other: {describe_teams(summary.teams[task])}. Groups that learned against different "
+            "opponents are hard to compare; ",
+            tag("code", f"covey evaluate RUN opponents.{groups[-1]}=random"),
+            " plays a run against fixed ones.",
+        ),
+        table(("Return of", *groups), rows, numbers=range(1, 1 + len(groups)), class_="groups"),
+    )
 
 
 def _references(scale: Scale) -> Html | None:

@@ -104,8 +104,10 @@ class Handler(SimpleHTTPRequestHandler):
     def send_head(self):  # type: ignore[no-untyped-def]  # as in the base class
         # A page elsewhere can point its own name at this address, and then read what is served under it.
         host = (self.headers.get("Host") or "").partition(":")[0]
-        first = Path(os.path.relpath(self.translate_path(self.path), self.directory)).parts[:1]
-        if host not in (HOST, "localhost") or not {*first} <= SERVED:
+        path = self.translate_path(self.path)
+        first = Path(os.path.relpath(path, self.directory)).parts[:1]
+        # No file name holds a NUL (`/figures/%00`): the base class would open it, and fail.
+        if host not in (HOST, "localhost") or not {*first} <= SERVED or "\0" in path:
             self.send_error(HTTPStatus.NOT_FOUND)
             return None
         return super().send_head()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from covey.errors import UsageError
+from covey.files import read_text
 from covey.report import text
 from covey.report.runs import Problem, as_number, find_files
 
@@ -92,7 +93,7 @@ def read_speeds(paths: Iterable[Path], named: Collection[Path], problems: list[P
 
 def read_speed(path: Path) -> Speed:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"cannot read {path}: {error}") from error
     if not isinstance(content, dict):

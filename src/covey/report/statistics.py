@@ -75,8 +75,9 @@ def bootstrap(
 
 
 def percentile_band(value: np.ndarray, sample: np.ndarray, sizes: Sequence[int]) -> Band:
-    """Limits are percentiles of the sample; NaN where each task has one run, which resampling cannot vary."""
-    if max(sizes) < 2:
+    """Limits are percentiles of the sample; NaN where a task has one run: resampling cannot vary it, and an interval
+    without its variation would be too narrow."""
+    if min(sizes) < 2:
         low = high = np.full_like(value, np.nan)
     else:
         low, high = np.percentile(sample, LIMITS, axis=-1)

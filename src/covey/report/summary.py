@@ -15,7 +15,7 @@ import itertools
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from covey import metrics as names
 from covey.errors import CoveyError, UsageError, unknown_name
 from covey.experiment.run_directory import read_metrics
 from covey.report import statistics
-from covey.report.anchors import Anchor, Reference, read_anchors
+from covey.report.anchors import Anchor, Reference, read_anchors, read_opposed_tasks
 from covey.report.defaults import changed_fields, read_defaults
 from covey.report.runs import METRIC_NAMES, Problem, Run, as_number, split_unfinished
 from covey.report.statistics import Band, Estimate
@@ -32,6 +32,8 @@ from covey.report.statistics import Band, Estimate
 LAST = 0.1  # without an absolute metric, evaluations in this last share of a run's frames make its final value
 MOST_POINTS = 200  # of a curve whose runs were evaluated at different frames or seconds
 THRESHOLDS = 101  # of performance profiles
+ENOUGH_EVALUATIONS = 10  # with fewer, the page offers curves of what was collected
+ENOUGH_SEEDS = 5  # with fewer, a report warns beside its intervals and chances
 
 
 class Normalisation(enum.Enum):
@@ -89,7 +91,18 @@ class Final:
     scores: np.ndarray  # [n], normalised
     mean: Estimate  # over seeds, 95% by Student's t; NaN limits for one seed
     of: str  # "absolute" or "last": see Summary.final_text
+    failed: tuple[str, ...]  # of `seeds`, those that failed: see Summary.final_text
     episodes: int  # in each seed's value, where all have the same number; the smallest otherwise
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupFinal:
+    """What a group reached on a task whose groups oppose each other: its return, by the same rules as `Final`."""
+
+    task: str
+    algorithm: str
+    group: str
+    mean: Estimate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +148,7 @@ class Curve:
     y: Band  # [P]
     seeds: tuple[str, ...]  # in `y`, and the first of `runs`; () in curves over several tasks
     unfinished: tuple[str, ...]  # seeds that are not in `y`; the last of `runs`
+    failed: tuple[str, ...]  # of `seeds`, those that failed: their last value is carried forward
     runs: np.ndarray  # [n, P], each seed alone, NaN where an unfinished one is not yet; [0, P] over several tasks
 
 
@@ -145,15 +159,22 @@ class TaskCurves:
     task: str
     by_frames: tuple[Curve, ...]
     by_seconds: tuple[Curve, ...]  # without algorithms whose files have no times
+    # Where evaluations are few: values of the episodes that were collected for learning, by explorative actions.
+    collected_by_frames: tuple[Curve, ...]
+    collected_by_seconds: tuple[Curve, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ranking:
-    """Ranks by IQM, 1 is best; equal ones share the better rank. A algorithms, best mean rank first."""
+    """Ranks by IQM, 1 is best; equal ones share the better rank. A algorithms, best mean rank first.
+
+    The limits of `mean_rank` are the ranks in 95% of the repetitions: whole numbers, between which the mean need not
+    be. So they are shown as ranks of their own, not as the mean's interval.
+    """
 
     algorithms: tuple[str, ...]
     mean_rank: Band  # [A]
-    probabilities: np.ndarray | None  # [A, A]: of algorithm a to have rank k + 1; None where each task has one seed
+    probabilities: np.ndarray | None  # [A, A]: of algorithm a to have rank k + 1; None where a task has one run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,6 +209,8 @@ class Summary:
 
     scales: tuple[Scale, ...]  # one per task
     finals: tuple[Final, ...]  # task by task; cells without runs are not there
+    teams: Mapping[str, tuple[tuple[str, ...], ...]]  # by task, where groups oppose each other: see EnvSpec.teams
+    group_finals: tuple[GroupFinal, ...]  # of the tasks in `teams`
     aggregate_tasks: tuple[str, ...]  # those on which every algorithm has runs; what follows is over these
     aggregates: tuple[Aggregate, ...]  # empty where there is no such task
     profiles: tuple[Profile, ...]
@@ -205,6 +228,7 @@ class Summary:
     curve_text: str
     interval_text: str
     test_text: str
+    seeds_text: str  # a warning where seeds are few, to print beside intervals and chances; else ""
 
     def final(self, task: str, algorithm: str) -> Final | None:
         return next((f for f in self.finals if f.task == task and f.algorithm == algorithm), None)
@@ -219,10 +243,12 @@ def summarise(runs: Sequence[Run], problems: Sequence[Problem] = (), options: Op
     metric = find_metric(options.metric, runs)
     noted = list(problems)
     higher_is_better, unit = describe_metric(metric, runs)
+    if metric == names.MEAN_RETURN:
+        runs = [with_first_teams_return(run, noted) for run in runs]
     found = [s for run in runs if (s := make_series(run, metric, noted)) is not None]
     series, unfinished = set_aside_unfinished(found)
     finals_of = {task: final_kind(task, series) for task in sorted({s.run.task for s in series})}
-    series = with_finals(series, finals_of, noted)
+    series = with_finals(with_failed(series, finals_of, higher_is_better), finals_of, noted)
     if not series:
         raise UsageError(f"no run has a finite value of {metric}")
     algorithms = order_algorithms({s.run.algorithm for s in series}, options.order)
@@ -233,11 +259,15 @@ def summarise(runs: Sequence[Run], problems: Sequence[Problem] = (), options: Op
     cells = Cells(series, scales, finals_of)
     unfinished = [s for s in unfinished if cells.has(s.run.task, s.run.algorithm)]
     on_their_way = Cells(unfinished, scales, finals_of)
-    shown = {id(s) for s in (*series, *unfinished)}
+    shown = {id(s.run) for s in (*series, *unfinished)}
     shared = tuple(task for task in tasks if all(cells.has(task, algorithm) for algorithm in algorithms))
     if len(shared) < len(tasks):
         noted.append(_not_shared(tasks, shared))
+    if (alone := single_runs(cells, shared, algorithms)) is not None:
+        noted.append(alone)
     aggregates, ranking = aggregate(cells, shared, algorithms, options)
+    records = {id(s.run): read_records(s.run, metric, noted) for s in series if s.run.folder is not None}
+    collected = Cells(collected_series(series, records), scales, finals_of)
     return Summary(
         options=options,
         metric=metric,
@@ -245,9 +275,11 @@ def summarise(runs: Sequence[Run], problems: Sequence[Problem] = (), options: Op
         unit=unit,
         algorithms=algorithms,
         tasks=tasks,
-        runs=tuple(s.run for s in found if id(s) in shown),
+        runs=tuple(s.run for s in found if id(s.run) in shown),
         scales=tuple(scales.values()),
         finals=tuple(cells.final(task, name) for task in tasks for name in algorithms if cells.has(task, name)),
+        teams={task: teams for task in tasks if (teams := opposed_teams(task, series))},
+        group_finals=tuple(make_group_finals(cells, tasks, algorithms, finals_of)),
         aggregate_tasks=shared,
         aggregates=aggregates,
         profiles=make_profiles(cells, shared, algorithms, options),
@@ -256,8 +288,8 @@ def summarise(runs: Sequence[Run], problems: Sequence[Problem] = (), options: Op
         ranking=ranking,
         improvements=compare_overall(cells, tasks, pairs, options),
         task_comparisons=compare_by_task(cells, tasks, pairs),
-        task_curves=tuple(task_curves(cells, on_their_way, task, algorithms) for task in tasks),
-        costs=tuple(make_costs(cells, tasks, algorithms, noted)),
+        task_curves=tuple(task_curves(cells, on_their_way, collected, task, algorithms) for task in tasks),
+        costs=tuple(make_costs(cells, tasks, algorithms, records)),
         problems=tuple(dict.fromkeys(noted)),
         normalisation_text=NORMALISATION_TEXT[options.normalisation],
         scale_text=describe_scales([scales[task] for task in shared], options.normalisation, higher_is_better),
@@ -265,6 +297,7 @@ def summarise(runs: Sequence[Run], problems: Sequence[Problem] = (), options: Op
         curve_text=CURVE_TEXT,
         interval_text=INTERVAL_TEXT.format(options=options),
         test_text=TEST_TEXT,
+        seeds_text=describe_seeds(cells, tasks, algorithms),
     )
 
 
@@ -283,7 +316,10 @@ NORMALISATION_TEXT = {
 FINAL_TEXT = (
     "A run's final value is its absolute metric: the best parameters of all evaluations, played again over many fresh "
     "episodes. On tasks where a run has none, it is for all runs the mean of the evaluations in the last tenth of the "
-    "frames. The best evaluation itself is not used: the best of many noisy numbers is too high."
+    "frames. The best evaluation itself is not used: the best of many noisy numbers is too high. A run that failed "
+    "(diverged or crashed) counts too, marked †: by the mean of its last evaluations before it failed, or by the worst "
+    "value of any run on the task where it has none. In curves that value is carried forward. A run that is still "
+    "running does not count."
 )
 CURVE_TEXT = (
     "Curves have a point at each evaluation where all runs were evaluated at the same frames. Otherwise, and by "
@@ -294,7 +330,7 @@ INTERVAL_TEXT = (
     "All intervals are 95%. Over tasks: percentiles of a stratified bootstrap over runs ({options.repetitions:,} "
     "repetitions for aggregates and ranks, {options.curve_repetitions:,} for curves, "
     "{options.improvement_repetitions:,} for profiles and comparisons). On one task: Student's t over the seeds. One "
-    "seed has no interval."
+    "seed has no interval, and where a task has one run there is none over tasks: resampling cannot vary that run."
 )
 TEST_TEXT = (
     "P-values are of Mann and Whitney's rank test, stratified by task, two-sided, with its exact null distribution for "
@@ -351,6 +387,74 @@ def _not_shared(tasks: Sequence[str], shared: Sequence[str]) -> Problem:
     return Problem(what=what, where="aggregates", why="not every algorithm has runs there")
 
 
+# ------------------------------------------------------------------------------------------------------ opposed groups
+
+
+def read_teams(run: Run) -> tuple[tuple[str, ...], ...]:
+    """Which groups of the run's task cooperate, where some oppose each other; () where none do, or nothing says so."""
+    declared = run.environment.get("teams")
+    if isinstance(declared, list) and all(isinstance(team, list) for team in declared):
+        teams = tuple(tuple(str(group) for group in team) for team in declared)
+        return teams if len(teams) > 1 else ()
+    return _known_teams(run)
+
+
+def _known_teams(run: Run) -> tuple[tuple[str, ...], ...]:
+    name = _task_fields(run).get("name", run.task)
+    return read_opposed_tasks().get(name, ()) if isinstance(name, str) else ()
+
+
+def with_first_teams_return(run: Run, problems: list[Problem]) -> Run:
+    """Older files and other systems' have the mean over all groups as the return, which is near 0 where groups oppose
+    each other. Where the task is known, it is taken over the first team instead, as covey does."""
+    teams = () if "teams" in run.environment else _known_teams(run)
+    scored = [names.group_return(group).lower() for group in names.scored_groups(teams)]
+    if not scored or not all(name in run.episodes for name in scored):
+        return run
+    evaluations = list(zip(*(run.episodes[name] for name in scored), strict=True))
+    if any(len({part.size for part in parts}) > 1 for parts in evaluations):
+        return run
+    groups = " and ".join(teams[0])
+    problems.append(
+        Problem(
+            what="its mean_return is over groups that oppose each other",
+            where=f"{run.algorithm} on {run.task}, seed {run.seed}",
+            why=f"taken over {groups} instead",
+        )
+    )
+    absolute = [run.absolute[name] for name in scored if name in run.absolute]
+    whole = len(absolute) == len(scored) and len({part.size for part in absolute}) == 1
+    mean = {names.MEAN_RETURN: np.mean(absolute, axis=0)} if whole else {}
+    kept = {name: values for name, values in run.absolute.items() if name != names.MEAN_RETURN}
+    return replace(
+        run,
+        episodes={**run.episodes, names.MEAN_RETURN: [np.mean(parts, axis=0) for parts in evaluations]},
+        absolute=kept | mean,
+    )
+
+
+def opposed_teams(task: str, series: Sequence[Series]) -> tuple[tuple[str, ...], ...]:
+    return next((teams for s in series if s.run.task == task and (teams := read_teams(s.run))), ())
+
+
+def make_group_finals(
+    cells: Cells, tasks: Sequence[str], algorithms: Sequence[str], finals_of: Mapping[str, str]
+) -> Iterator[GroupFinal]:
+    """Each group's return, of tasks whose groups oppose each other."""
+    for task in tasks:
+        for algorithm in algorithms:
+            runs = [s.run for s in cells.series(task, algorithm)]
+            for group in (group for team in opposed_teams(task, cells.series(task, algorithm)) for group in team):
+                found = [make_series(run, names.group_return(group).lower(), []) for run in runs]
+                finals = [
+                    s.final("last" if s.run.failure else finals_of[task])[0] for s in found if s and s.frames.size
+                ]
+                values = np.array([value for value in finals if np.isfinite(value)])
+                if values.size:
+                    mean = statistics.mean_band(values[:, None])[0]
+                    yield GroupFinal(task=task, algorithm=algorithm, group=group, mean=mean)
+
+
 # ------------------------------------------------------------------------------------------------------ runs as series
 
 
@@ -365,6 +469,9 @@ class Series:
     episodes: np.ndarray  # [E], how many are in each value
     absolute: float  # NaN where there is none
     absolute_episodes: int
+    failed_final: tuple[float, int] | None = (
+        None  # of a run that failed, what stands for its final value: `with_failed`
+    )
 
     def x(self, axis: str) -> np.ndarray | None:
         return self.frames if axis == "frames" else self.seconds
@@ -375,6 +482,8 @@ class Series:
 
     def final(self, of: str) -> tuple[float, int]:
         """The final value and its number of episodes."""
+        if self.failed_final is not None:
+            return self.failed_final
         if of == "absolute":
             return self.absolute, self.absolute_episodes
         last = self.last()
@@ -387,6 +496,17 @@ def make_series(run: Run, metric: str, problems: list[Problem]) -> Series | None
     evaluations = run.episodes.get(metric, [np.empty(0)] * run.frames.size)
     absolute = run.absolute.get(metric, np.empty(0))
     values = np.concatenate([*evaluations, absolute])
+    if run.failure and not np.isfinite(values).any():
+        nothing = np.empty(0)
+        return Series(
+            run=run,
+            frames=nothing,
+            seconds=None,
+            values=nothing,
+            episodes=nothing,
+            absolute=np.nan,
+            absolute_episodes=0,
+        )
     if not values.size:
         problems.append(Problem(what=f"no {metric}", where=where, why="left out"))
         return None
@@ -426,20 +546,80 @@ def set_aside_unfinished(series: Sequence[Series]) -> tuple[list[Series], list[S
 
 def final_kind(task: str, series: Sequence[Series]) -> str:
     """One kind for all runs of a task, so that all are judged alike; absolute where some were never evaluated."""
-    here = [s for s in series if s.run.task == task]
+    here = [s for s in series if s.run.task == task and not s.run.failure]
+    if not here:
+        return "last"
     if all(np.isfinite(s.absolute) for s in here) or any(not s.frames.size for s in here):
         return "absolute"
     return "last"
+
+
+def with_failed(series: Sequence[Series], finals_of: Mapping[str, str], higher_is_better: bool) -> list[Series]:
+    """What stands for the final values of runs that failed, and their curves carried forward to where others end.
+
+    Without any value of any run on the task there is nothing to stand for one: such a run stays as it is.
+    """
+    worst = np.min if higher_is_better else np.max
+    counted = []
+    for s in series:
+        if not s.run.failure:
+            counted.append(s)
+            continue
+        others = [other for other in series if other.run.task == s.run.task]
+        finals = [other.final(finals_of[s.run.task])[0] for other in others if not other.run.failure]
+        known = np.concatenate([*(other.values for other in others), finals])
+        known = known[np.isfinite(known)]
+        if s.frames.size:
+            counted.append(carry_forward(replace(s, failed_final=s.final("last")), others))
+        elif known.size:
+            counted.append(carry_forward(replace(s, failed_final=(float(worst(known)), 0)), others))
+        else:
+            counted.append(s)
+    return counted
+
+
+def carry_forward(failed: Series, others: Sequence[Series]) -> Series:
+    """`failed` with its final value at those evaluations that another run of its algorithm, or else of its task, still
+    had: the one that came the farthest."""
+    assert failed.failed_final is not None
+    evaluated = [s for s in others if s.frames.size and s is not failed]
+    own = [s for s in evaluated if s.run.algorithm == failed.run.algorithm]
+    farthest = max(own or evaluated, key=lambda s: s.frames[-1], default=None)
+    if farthest is None:
+        return failed
+    start = failed.frames[-1] if failed.frames.size else -np.inf
+    later = farthest.frames > start
+    seconds = None
+    if farthest.seconds is not None and (failed.seconds is not None or not failed.frames.size):
+        so_far = np.empty(0) if failed.seconds is None else failed.seconds
+        # Another run may have been faster: seconds must not descend.
+        seconds = np.concatenate([so_far, np.maximum(farthest.seconds[later], so_far[-1] if so_far.size else 0.0)])
+    value, _ = failed.failed_final
+    return replace(
+        failed,
+        frames=np.concatenate([failed.frames, farthest.frames[later]]),
+        seconds=seconds,
+        values=np.concatenate([failed.values, np.full(later.sum(), value)]),
+        episodes=np.concatenate([failed.episodes, np.zeros(later.sum())]),
+    )
 
 
 def with_finals(series: Sequence[Series], finals_of: Mapping[str, str], problems: list[Problem]) -> list[Series]:
     """Without runs that have no final value of their task's kind."""
     kept = []
     for s in series:
-        if np.isfinite(s.final(finals_of[s.run.task])[0]):
+        where = f"{s.run.algorithm} on {s.run.task}, seed {s.run.seed}"
+        if s.run.failure and s.failed_final is None:
+            problems.append(
+                Problem(
+                    what="failed before its first evaluation",
+                    where=where,
+                    why="left out: there is no value on this task",
+                )
+            )
+        elif np.isfinite(s.final(finals_of[s.run.task])[0]):
             kept.append(s)
         else:
-            where = f"{s.run.algorithm} on {s.run.task}, seed {s.run.seed}"
             why = "left out: others on this task have nothing else"
             problems.append(Problem(what="no absolute metric", where=where, why=why))
     return kept
@@ -477,7 +657,8 @@ class Cells:
             scores=self.scores(task, values),
             mean=statistics.mean_band(values[:, None])[0],
             of=of,
-            episodes=int(episodes.min()),
+            failed=tuple(s.run.seed for s in series if s.run.failure),
+            episodes=int(min((n for s, n in zip(series, episodes, strict=True) if not s.run.failure), default=0)),
         )
 
     def final_scores(self, tasks: Sequence[str], algorithm: str) -> list[np.ndarray]:
@@ -542,7 +723,7 @@ def _what_differs(run: Run, name: str, anchor: Anchor) -> str:
         fields = ", ".join(f"{field}={value}" for field, value in changed.items())
         return f"not the task as registered: {fields}"
     returns = run.environment.get("returns")
-    if returns and anchor.returns and returns != anchor.returns:
+    if returns and anchor.returns and returns not in (anchor.returns, *anchor.earlier_returns):
         return f"its return is “{returns}”, that of the anchors is “{anchor.returns}”"
     return ""
 
@@ -648,7 +829,29 @@ def aggregate(
         estimates = {name: band[i] for i, name in enumerate(statistics.AGGREGATES)}
         aggregates.append(Aggregate(algorithm=algorithm, num_runs=sum(map(len, scores)), **estimates))
         samples.append(iqms)
-    return tuple(aggregates), make_ranking(algorithms, np.stack(samples), resampled=max(sizes) > 1)
+    return tuple(aggregates), make_ranking(algorithms, np.stack(samples), resampled=min(sizes) > 1)
+
+
+def single_runs(cells: Cells, tasks: Sequence[str], algorithms: Sequence[str]) -> Problem | None:
+    """Where some tasks have one run beside others with more, which leaves aggregates without intervals."""
+    sizes = {(task, name): len(cells.series(task, name)) for task in tasks for name in algorithms}
+    alone = [f"{name} on {task}" for (task, name), size in sizes.items() if size == 1]
+    if not alone or len(alone) == len(sizes):
+        return None
+    shown = ", ".join(alone[:3]) + (f" and {len(alone) - 3} more" if len(alone) > 3 else "")
+    why = "no intervals over tasks and no chances of ranks: resampling cannot vary one run"
+    return Problem(what=f"one run only of {shown}", where="aggregates", why=why)
+
+
+def describe_seeds(cells: Cells, tasks: Sequence[str], algorithms: Sequence[str]) -> str:
+    """A warning where seeds are few; "" where there are enough of them everywhere."""
+    fewest = min(len(cells.series(task, name)) for task in tasks for name in algorithms if cells.has(task, name))
+    if fewest >= ENOUGH_SEEDS:
+        return ""
+    return (
+        f"Few seeds: {fewest} for some algorithm on some task, where {ENOUGH_SEEDS} or more are usual. With so few, "
+        "intervals are too narrow and chances too close to 0% or 100%: take them as a first impression."
+    )
 
 
 def make_ranking(algorithms: Sequence[str], samples: np.ndarray, *, resampled: bool) -> Ranking:
@@ -738,15 +941,56 @@ def aggregate_curves(
         ]
         # The same generator for both axes: the same draws of runs.
         band = statistics.iqm_curve(scores, options.curve_repetitions, _generator(options, "curve", algorithm))
-        yield Curve(algorithm=algorithm, x=points, y=band, seeds=(), unfinished=(), runs=np.empty((0, points.size)))
+        yield Curve(
+            algorithm=algorithm,
+            x=points,
+            y=band,
+            seeds=(),
+            unfinished=(),
+            failed=(),
+            runs=np.empty((0, points.size)),
+        )
 
 
-def task_curves(cells: Cells, on_their_way: Cells, task: str, algorithms: Sequence[str]) -> TaskCurves:
+def task_curves(
+    cells: Cells, on_their_way: Cells, collected: Cells, task: str, algorithms: Sequence[str]
+) -> TaskCurves:
+    nobody = Cells([], {}, {})
     return TaskCurves(
         task=task,
         by_frames=tuple(_task_curves(cells, on_their_way, task, algorithms, "frames")),
         by_seconds=tuple(_task_curves(cells, on_their_way, task, algorithms, "seconds")),
+        collected_by_frames=tuple(_task_curves(collected, nobody, task, algorithms, "frames")),
+        collected_by_seconds=tuple(_task_curves(collected, nobody, task, algorithms, "seconds")),
     )
+
+
+def collected_series(series: Sequence[Series], records: Mapping[int, Records]) -> list[Series]:
+    """What runs collected while they learned, of tasks on which runs have few evaluations."""
+    few = {
+        task
+        for task in {s.run.task for s in series}
+        if max(s.run.frames.size for s in series if s.run.task == task) < ENOUGH_EVALUATIONS
+    }
+    found = []
+    for s in series:
+        record = records.get(id(s.run))
+        if record is None or not record.frames.size or s.run.task not in few:
+            continue
+        frames, seconds, values = thinned(record.frames), thinned(record.elapsed), thinned(record.values)
+        own = replace(s, frames=frames, seconds=seconds, values=values, episodes=np.ones(frames.size))
+        found.append(replace(own, failed_final=(float(values[-1]), 0)) if s.run.failure else own)
+    return [carry_forward(s, _of_task(s, found)) if s.run.failure else s for s in found]
+
+
+def _of_task(own: Series, series: Sequence[Series]) -> list[Series]:
+    return [s for s in series if s.run.task == own.run.task]
+
+
+def thinned(values: np.ndarray) -> np.ndarray:
+    """At most MOST_POINTS means of neighbours, which also smooths what single iterations gave."""
+    width = -(-values.size // MOST_POINTS)
+    return np.array([values[start : start + width].mean() for start in range(0, values.size, width)])
 
 
 def _task_curves(cells: Cells, on_their_way: Cells, task: str, algorithms: Sequence[str], axis: str) -> Iterator[Curve]:
@@ -763,6 +1007,7 @@ def _task_curves(cells: Cells, on_their_way: Cells, task: str, algorithms: Seque
             y=statistics.mean_band(values),
             seeds=tuple(s.run.seed for s in series),
             unfinished=tuple(s.run.seed for s in unfinished),
+            failed=tuple(s.run.seed for s in series if s.run.failure),
             runs=np.concatenate([values, interpolate(unfinished, axis, points)]),
         )
 
@@ -818,26 +1063,37 @@ def _compare(
 # ----------------------------------------------------------------------------------------------------------------- cost
 
 
+@dataclass(frozen=True, kw_only=True)
+class Records:
+    """What metrics.jsonl tells of a run. Seconds by part (parts that it does not tell are not there), and of the n
+    iterations in which episodes ended, the mean of these by the metric."""
+
+    seconds: Mapping[str, float]
+    frames: np.ndarray  # [n], ascending
+    elapsed: np.ndarray  # [n], seconds
+    values: np.ndarray  # [n]
+
+
 def make_costs(
-    cells: Cells, tasks: Sequence[str], algorithms: Sequence[str], problems: list[Problem]
+    cells: Cells, tasks: Sequence[str], algorithms: Sequence[str], records: Mapping[int, Records]
 ) -> Iterator[Cost]:
     for task in tasks:
         for algorithm in algorithms:
-            series = [s for s in cells.series(task, algorithm) if s.run.folder is not None]
-            if series:
-                yield make_cost(task, algorithm, [s.run for s in series], problems)
+            runs = [s.run for s in cells.series(task, algorithm) if id(s.run) in records]
+            if runs:
+                yield make_cost(task, algorithm, runs, [records[id(run)].seconds for run in runs])
 
 
-def make_cost(task: str, algorithm: str, runs: Sequence[Run], problems: list[Problem]) -> Cost:
-    seconds = [read_seconds(run, problems) for run in runs]
+def make_cost(task: str, algorithm: str, runs: Sequence[Run], seconds: Sequence[Mapping[str, float]]) -> Cost:
     frames = [float(run.frames[-1]) if run.frames.size else np.nan for run in runs]
+    known = [number for number in frames if np.isfinite(number)]
     training = _mean([part.get("training") for part in seconds])
     rates = [f / s["training"] for f, s in zip(frames, seconds, strict=True) if s.get("training") and np.isfinite(f)]
     return Cost(
         task=task,
         algorithm=algorithm,
         num_runs=len(runs),
-        frames=float(np.mean(frames)),
+        frames=float(np.mean(known)) if known else np.nan,
         compiling=_mean([part.get("compiling") for part in seconds]),
         collecting=_mean([part.get("collecting") for part in seconds]),
         updating=_mean([part.get("updating") for part in seconds]),
@@ -856,12 +1112,8 @@ PARTS = {
 }
 
 
-def read_seconds(run: Run, problems: list[Problem]) -> dict[str, float]:
-    """Seconds by part of a run, from metrics.jsonl; parts that it does not tell are not there.
-
-    Training and evaluating follow from the time that passed before each record. The other parts are there where a
-    record states them; the last one counts.
-    """
+def read_records(run: Run, metric: str, problems: list[Problem]) -> Records:
+    """Empty where metrics.jsonl cannot be read."""
     assert run.folder is not None
 
     def note(what: str, why: str) -> None:
@@ -871,10 +1123,26 @@ def read_seconds(run: Run, problems: list[Problem]) -> dict[str, float]:
         lines = read_metrics(run.folder)
     except (CoveyError, OSError, RecursionError) as error:
         note("its metrics cannot be read", str(error))
-        return {}
+        lines = []
     records = [line for line in lines if isinstance(line, dict)]
     if len(records) < len(lines):
         note("lines of its metrics are no records", "left out of its cost")
+    frames, elapsed, values = _collected(records, metric)
+    return Records(seconds=_seconds_by_part(records), frames=frames, elapsed=elapsed, values=values)
+
+
+def _collected(records: Sequence[Mapping[str, Any]], metric: str) -> np.ndarray:
+    """[3, n]: frames, seconds and the metric's value of the iterations in which episodes ended."""
+    keys = (names.FRAMES, names.ELAPSED_SECONDS, f"collection/{metric}")
+    rows = [[as_number(record.get(key)) for key in keys] for record in records if record.get(names.KIND) == names.TRAIN]
+    found = np.array([row for row in rows if None not in row], np.float64).reshape(-1, 3).T
+    ascending = (np.diff(found[:2], axis=1, prepend=-np.inf) >= 0).all(axis=0)
+    return found[:, ascending]
+
+
+def _seconds_by_part(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Training and evaluating follow from the time that passed before each record. The other parts are there where a
+    record states them; the last one counts."""
     seconds: dict[str, float] = {}
     before = 0.0
     for record in records:

@@ -16,11 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from covey.files import write_atomically
+from covey.metrics import scored_groups
 from covey.report import text
 from covey.report.statistics import Estimate
-from covey.report.summary import Comparison, Summary
+from covey.report.summary import Comparison, Final, Summary
 
 SCORE_PLACES = 3
+RANKS = "Ranks, 95%"
+FAILED = "†"  # marks what holds runs that failed
 AGGREGATES = (("IQM", "iqm"), ("Median", "median"), ("Mean", "mean"), ("Optimality gap", "optimality_gap"))
 
 Cell = str | int | float | Estimate | None
@@ -58,6 +61,7 @@ def make_tables(summary: Summary) -> list[Table]:
     return [
         aggregates_table(summary),
         finals_table(summary),
+        groups_table(summary),
         improvements_table(summary),
         task_comparisons_table(summary),
         costs_table(summary),
@@ -76,6 +80,7 @@ def aggregates_table(summary: Summary) -> Table:
                 a.algorithm,
                 a.num_runs,
                 *(getattr(a, field) for _, field in AGGREGATES),
+                likely_ranks(summary, a.algorithm),
                 mean_rank(summary, a.algorithm),
             ),
             best=frozenset(column for column, (name, _) in enumerate(AGGREGATES, start=2) if row in best[name]),
@@ -87,8 +92,9 @@ def aggregates_table(summary: Summary) -> Table:
         summary.normalisation_text,
         summary.final_text,
         summary.interval_text,
+        summary.seeds_text,
     )
-    columns = ("Algorithm", "Runs", *(name for name, _ in AGGREGATES), "Mean rank")
+    columns = ("Algorithm", "Runs", *(name for name, _ in AGGREGATES), RANKS, "Mean rank")
     return Table(name="aggregates", caption=caption, columns=columns, rows=rows)
 
 
@@ -100,7 +106,7 @@ def finals_table(summary: Summary) -> Table:
         signed = [value if summary.higher_is_better else -value for value in means]
         rows.append(
             Row(
-                cells=(task, *(None if final is None else final.mean for final in finals)),
+                cells=(marked_task(task, finals), *(None if final is None else final.mean for final in finals)),
                 places=text.places(means),
                 best=frozenset(1 + column for column in _largest(signed)),
             )
@@ -110,8 +116,43 @@ def finals_table(summary: Summary) -> Table:
         f"{summary.metric}{f' ({summary.unit})' if summary.unit else ''} per task, mean over seeds ({seeds} per cell)",
         summary.final_text,
         "In brackets, 95% intervals by Student's t",
+        *failures(summary),
     )
     return Table(name="finals", caption=caption, columns=("Task", *summary.algorithms), rows=tuple(rows))
+
+
+def marked_task(task: str, finals: Sequence[Final | None]) -> str:
+    """Cells are numbers, so that a program can read them: the mark is at the task's name."""
+    return f"{task} {FAILED}" if any(final is not None and final.failed for final in finals) else task
+
+
+def failures(summary: Summary) -> list[str]:
+    """In words, which runs failed: `† mappo on vmas/balance: 3 of 5 seeds failed (0, 2, 3)`."""
+    return [
+        f"{FAILED} {final.algorithm} on {final.task}: {len(final.failed)} of {len(final.seeds)} seeds failed "
+        f"({', '.join(final.failed)})"
+        for final in summary.finals
+        if final.failed
+    ]
+
+
+def groups_table(summary: Summary) -> Table:
+    rows = tuple(
+        Row(cells=(final.task, final.algorithm, final.group, final.mean), places=text.places([final.mean.value]))
+        for final in summary.group_finals
+    )
+    caption = _sentences(
+        "Returns of groups that oppose each other, mean over seeds",
+        *(f"{task}: {describe_teams(teams)}" for task, teams in summary.teams.items()),
+        "In brackets, 95% intervals by Student's t",
+    )
+    return Table(name="groups", caption=caption, columns=("Task", "Algorithm", "Group", "Return"), rows=rows)
+
+
+def describe_teams(teams: Sequence[Sequence[str]]) -> str:
+    """`adversary against agent; mean_return is that of adversary`."""
+    against = " against ".join(" and ".join(team) for team in teams)
+    return f"{against}; mean_return is that of {' and '.join(scored_groups(teams))}"
 
 
 def improvements_table(summary: Summary) -> Table:
@@ -122,6 +163,7 @@ def improvements_table(summary: Summary) -> Table:
     caption = _sentences(
         "Probability that a run of the first algorithm beats one of the second, mean over tasks",
         summary.interval_text,
+        summary.seeds_text,
         summary.test_text,
     )
     columns = ("First", "Second", "Tasks", "Probability", "p", "p, corrected")
@@ -176,10 +218,21 @@ def costs_table(summary: Summary) -> Table:
 
 
 def mean_rank(summary: Summary, algorithm: str) -> Estimate | None:
+    """Without limits: those of the ranks are whole numbers and no interval of their mean (`likely_ranks`)."""
     if summary.ranking is None or algorithm not in summary.ranking.algorithms:
         return None
-    row, band = summary.ranking.algorithms.index(algorithm), summary.ranking.mean_rank
-    return Estimate(value=float(band.value[row]), low=float(band.low[row]), high=float(band.high[row]))
+    value = float(summary.ranking.mean_rank.value[summary.ranking.algorithms.index(algorithm)])
+    return Estimate(value=value, low=math.nan, high=math.nan)
+
+
+def likely_ranks(summary: Summary, algorithm: str) -> str:
+    """The ranks that an algorithm has in 95% of the bootstrap's repetitions: `1`, or `1 to 3`; "" where not known."""
+    if summary.ranking is None or algorithm not in summary.ranking.algorithms:
+        return ""
+    band = summary.ranking.mean_rank[summary.ranking.algorithms.index(algorithm)]
+    if not math.isfinite(band.low):
+        return ""
+    return f"{band.low:.0f}" if band.low == band.high else f"{band.low:.0f} to {band.high:.0f}"
 
 
 def task_of(comparison: Comparison) -> str:

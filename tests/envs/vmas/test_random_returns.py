@@ -26,6 +26,7 @@ from covey.algorithms.random import make_random_group
 from covey.envs.base import make_env
 from covey.envs.batch import episode_values
 from covey.loops.evaluate import play_episodes
+from covey.metrics import scored_groups
 
 STANDARD_ERRORS = 5.0
 LONG = ("ball_passage", "football", "joint_passage", "joint_passage_size", "passage")  # 500 steps
@@ -118,7 +119,8 @@ def test_anchors_are_found_again(name: str) -> None:
 
     @functools.partial(jax.jit, compiler_options=COMPILE_FAST)
     def play(key: jax.Array) -> dict[str, jax.Array]:
-        return episode_values(play_episodes(env, team, team.init(key), key, num_episodes=episodes, deterministic=False))
+        played = play_episodes(env, team, team.init(key), key, num_episodes=episodes, deterministic=False)
+        return episode_values(played, scored_groups(env.spec.cooperating))
 
     values = {metric: np.asarray(value, np.float64) for metric, value in play(jax.random.key(1)).items()}
     for metric in ("mean_return", *anchor(name)["others"]):

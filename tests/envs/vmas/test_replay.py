@@ -50,7 +50,8 @@ def test_defaults_are_benchmarls(name: str) -> None:
         parameters = json.loads(str(file["meta"]))["configs"][0]["parameters"]
     config = entry.defaults()
     for key, value in parameters.items():
-        assert getattr(config, "time_limit" if key == "max_steps" else key) == value, key
+        fields = {"time_limit" if key == "max_steps" else key: value}
+        assert registry.build_config(config, fields, "task") == config, key
 
 
 def test_every_scenario_has_a_recording() -> None:

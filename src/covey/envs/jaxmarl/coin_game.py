@@ -8,18 +8,18 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar
 
-from covey.envs.base import TaskConfig
+from covey.envs.base import SuiteConfig
 from covey.envs.jaxmarl.core import NEVER, SuiteEnv, import_suite
 from covey.types import Array, MetricSpec, PyTree
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CoinGameConfig(TaskConfig):
+class CoinGameConfig(SuiteConfig):
     time_limit: int = 100
-    egocentric: bool = False  # each player sees itself in the middle
-    own_coin: float = 1.0
-    other_coin: float = 1.0
-    coin_lost: float = -2.0  # to the player whose coin the other took
+    egocentric: bool = False  # each player sees itself in the middle; false: the same grid for both
+    own_coin: float = 1.0  # reward for taking a coin of its own colour
+    other_coin: float = 1.0  # reward for taking a coin of the other's colour
+    coin_lost: float = -2.0  # reward of the player whose coin the other took
 
 
 def make_coin_game(config: CoinGameConfig) -> SuiteEnv:

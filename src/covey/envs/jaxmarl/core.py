@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from covey.envs.base import Actions, first_step, next_step
+from covey.envs.base import Actions, first_step, next_step, present_teams
 from covey.types import ActionSpec, Array, Continuous, Discrete, EnvSpec, GroupSpec, Key, MetricSpec, PyTree, TimeStep
 
 NEVER = 2**30  # steps: an inner time limit that no episode reaches
@@ -57,11 +57,21 @@ class SuiteEnv:
     """A JaxMARL environment as a covey `Env`. An adapter overrides the methods in which its suite differs."""
 
     metrics: ClassVar[Mapping[str, MetricSpec]] = {}
+    shared_reward: ClassVar[bool] = False  # all agents of a group earn the same at every step
 
-    def __init__(self, suite: Any, *, returns: str, groups: Mapping[str, Sequence[AgentName]] | None = None):
+    def __init__(
+        self,
+        suite: Any,
+        *,
+        returns: str,
+        groups: Mapping[str, Sequence[AgentName]] | None = None,
+        teams: Sequence[Sequence[str]] = (),
+    ):
+        """`teams` as in `EnvSpec`; groups that this configuration does not have drop out."""
         self.suite = suite
         self.returns = returns
         self.groups = groups or {"agents": suite.agents}
+        self.teams = present_teams(teams, self.groups)
 
     @functools.cached_property
     def spec(self) -> EnvSpec:
@@ -71,12 +81,19 @@ class SuiteEnv:
                 num_agents=len(agents),
                 observation_shape=first.groups[name].observation.shape[1:],
                 action=action_spec(self.suite.action_spaces[agents[0]]),
+                shared_reward=self.shared_reward,
             )
             for name, agents in self.groups.items()
         }
         state_shape = None if first.state is None else first.state.shape
         return EnvSpec(
-            groups=groups, time_limit=NEVER, state_shape=state_shape, metrics=self.metrics, returns=self.returns
+            groups=groups,
+            time_limit=NEVER,
+            state_shape=state_shape,
+            metrics=self.metrics,
+            returns=self.returns,
+            teams=self.teams,
+            keeps_lifetimes=True,
         )
 
     def reset(self, key: Key) -> tuple[PyTree, TimeStep]:

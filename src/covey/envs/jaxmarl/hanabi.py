@@ -12,22 +12,22 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 import numpy as np
 
-from covey.envs.base import TaskConfig
+from covey.envs.base import SuiteConfig
 from covey.envs.jaxmarl.core import SuiteEnv, import_suite
 from covey.types import Array, MetricSpec, PyTree
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class HanabiConfig(TaskConfig):
+class HanabiConfig(SuiteConfig):
     """The reward is shared by the suite itself."""
 
     time_limit: int = 100
-    num_agents: int = 2
-    num_colors: int = 5
-    num_ranks: int = 5
-    hand_size: int | None = None  # None: 5 cards for two or three players, else 4
-    max_info_tokens: int = 8
-    max_life_tokens: int = 3
+    num_agents: int = 2  # players, from 2 to 5
+    num_colors: int = 5  # colours of the cards
+    num_ranks: int = 5  # ranks of the cards
+    hand_size: int | None = None  # cards in a hand; null: 5 for two or three players, else 4
+    max_info_tokens: int = 8  # hints that can be given, at most at a time
+    max_life_tokens: int = 3  # wrong cards that can be played before the game is lost
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,6 +52,7 @@ def make_hanabi(config: HanabiConfig) -> SuiteEnv:
 
 
 class HanabiEnv(SuiteEnv):
+    shared_reward = True
     metrics: ClassVar = {"score": MetricSpec(reduction="last", unit="cards")}
 
     def action_masks(self, state: PyTree) -> dict[str, Array]:

@@ -11,21 +11,21 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
-from covey.envs.base import TaskConfig
+from covey.envs.base import SuiteConfig
 from covey.envs.jaxmarl.core import NEVER, SuiteEnv, import_suite, quiet
 from covey.envs.jaxmarl.mpe import ActionKind
 from covey.types import Array, MetricSpec, PyTree
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class JaxNavConfig(TaskConfig):
+class JaxNavConfig(SuiteConfig):
     time_limit: int = 500
-    actions: ActionKind = ActionKind.continuous  # speed and turn, or one of 15 pairs of them
-    num_agents: int = 2
-    map_size: int = 11  # cells on a side
-    fill: float = 0.3  # largest share of the cells that are walls
-    own_share: float = 0.5  # of its reward that is the agent's own; the rest is the team's mean
-    lidar_num_beams: int = 200
+    actions: ActionKind = ActionKind.continuous  # kind of actions: speed and turn, or one of 15 pairs of them
+    num_agents: int = 2  # robots
+    map_size: int = 11  # cells on a side of the map
+    fill: float = 0.3  # largest share of the cells that are walls, from 0 to 1
+    own_share: float = 0.5  # share of the agent's own reward, from 0 to 1; the rest is the team's mean
+    lidar_num_beams: int = 200  # rays of the lidar
 
 
 def make_jaxnav(config: JaxNavConfig) -> SuiteEnv:

@@ -6,19 +6,19 @@ import dataclasses
 import importlib.util
 from typing import Any
 
-from covey.envs.base import TaskConfig
+from covey.envs.base import SuiteConfig
 from covey.envs.jaxmarl.core import SuiteEnv, import_suite, quiet
 from covey.errors import MissingExtra
 from covey.types import PyTree
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MabraxConfig(TaskConfig):
+class MabraxConfig(SuiteConfig):
     """The reward is shared by the suite itself."""
 
     time_limit: int = 1000
-    robot: str = "ant_4x2"
-    backend: str = "positional"
+    robot: str = "ant_4x2"  # the robot and how it is split into agents: `covey list tasks mabrax` shows the names
+    backend: str = "positional"  # Brax's physics: positional, spring or generalized
 
 
 def make_mabrax(config: MabraxConfig) -> SuiteEnv:
@@ -38,6 +38,8 @@ def make_mabrax(config: MabraxConfig) -> SuiteEnv:
 
 
 class MabraxEnv(SuiteEnv):
+    shared_reward = True
+
     def draw(self, axes: Any, state: PyTree) -> None:
         """The links, seen from the side and from a camera that moves along."""
         x, _, z = state.pipeline_state.x.pos.T

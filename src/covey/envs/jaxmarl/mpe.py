@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from covey.envs.base import Actions, TaskConfig
+from covey.envs.base import Actions, SuiteConfig
 from covey.envs.jaxmarl.core import NEVER, AgentName, SuiteEnv, import_suite
 from covey.types import Key, PyTree, TimeStep
 
@@ -32,18 +33,19 @@ class ScoreFunction(enum.Enum):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MpeConfig(TaskConfig):
+class MpeConfig(SuiteConfig):
     """simple, simple_crypto, simple_speaker_listener."""
 
     time_limit: int = 25
-    actions: ActionKind = ActionKind.discrete
+    actions: ActionKind = ActionKind.discrete  # kind of actions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpreadConfig(MpeConfig):
-    num_agents: int = 3
-    num_landmarks: int = 3
-    local_ratio: float = 0.5  # share of the agent's own collisions in its reward; the rest is how well all are covered
+    num_agents: int = 3  # agents
+    num_landmarks: int = 3  # landmarks to cover
+    # share of the agent's own collisions in its reward, from 0 to 1; the rest is how well all are covered
+    local_ratio: float = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,7 +54,8 @@ class SpreadConfig(MpeConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReferenceConfig(MpeConfig):
-    local_ratio: float = 0.5  # share of the agent's own distance in its reward; the rest is the team's mean
+    # share of the agent's own distance in its reward, from 0 to 1; the rest is the team's mean
+    local_ratio: float = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,43 +64,43 @@ class ReferenceConfig(MpeConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PushConfig(MpeConfig):
-    num_good_agents: int = 1
-    num_adversaries: int = 1
+    num_good_agents: int = 1  # agents that want to reach the goal
+    num_adversaries: int = 1  # adversaries that keep them away
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdversaryConfig(MpeConfig):
-    num_good_agents: int = 2
-    num_adversaries: int = 1
-    num_landmarks: int = 2
+    num_good_agents: int = 2  # agents that know the goal
+    num_adversaries: int = 1  # adversaries, which do not know the goal
+    num_landmarks: int = 2  # landmarks, of which one is the goal
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TagConfig(MpeConfig):
-    num_good_agents: int = 1
-    num_adversaries: int = 3
-    num_obstacles: int = 2
+    num_good_agents: int = 1  # agents that are hunted
+    num_adversaries: int = 3  # adversaries that hunt
+    num_obstacles: int = 2  # obstacles
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WorldCommConfig(MpeConfig):
-    num_good_agents: int = 2
-    num_adversaries: int = 4  # the leader included
-    num_obstacles: int = 1
-    num_food: int = 2
-    num_forests: int = 2
+    num_good_agents: int = 2  # agents that look for food and are hunted
+    num_adversaries: int = 4  # adversaries that hunt, the leader included
+    num_obstacles: int = 1  # obstacles
+    num_food: int = 2  # pieces of food
+    num_forests: int = 2  # forests, in which agents cannot be seen from outside
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FacmacConfig(TaskConfig):
+class FacmacConfig(SuiteConfig):
     """Continuous only."""
 
     time_limit: int = 25
-    num_predators: int = 3
-    num_prey: int = 1
-    num_landmarks: int = 2
-    view_radius: float = 1.5  # -1: unlimited
-    score_function: ScoreFunction = ScoreFunction.min
+    num_predators: int = 3  # predators, which learn
+    num_prey: int = 1  # prey, which flee by a built-in policy
+    num_landmarks: int = 2  # obstacles
+    view_radius: float = 1.5  # how far predators see; -1: everything
+    score_function: ScoreFunction = ScoreFunction.min  # how prey rates the places that it could flee to
 
 
 def check_local_ratio(local_ratio: float) -> None:
@@ -105,6 +108,9 @@ def check_local_ratio(local_ratio: float) -> None:
         raise ValueError(f"local_ratio must be between 0 and 1, not {local_ratio}")
 
 
+# Who opposes whom; the team that the task is about is the first.
+AGENTS_FIRST = (("agent",), ("adversary",))
+ADVERSARIES_FIRST = (("leader", "adversary"), ("agent",))
 OWN_SUM = "an agent's return is the sum of its own rewards over the episode"
 
 
@@ -113,7 +119,8 @@ def make_simple(config: MpeConfig) -> SuiteEnv:
 
 
 def make_crypto(config: MpeConfig) -> SuiteEnv:
-    return make_mpe("SimpleCryptoMPE", config, f"{OWN_SUM}: eve loses by her error, alice and bob win by it less bob's")
+    returns = f"{OWN_SUM}: eve loses by her error, alice and bob win by it less bob's"
+    return make_mpe("SimpleCryptoMPE", config, returns, teams=(("alice", "bob"), ("eve",)))
 
 
 def make_speaker_listener(config: MpeConfig) -> SuiteEnv:
@@ -147,6 +154,7 @@ def make_push(config: PushConfig) -> SuiteEnv:
         "SimplePushMPE",
         config,
         f"{OWN_SUM}: agents near the goal win, adversaries win by keeping them away",
+        teams=AGENTS_FIRST,
         num_good_agents=config.num_good_agents,
         num_adversaries=config.num_adversaries,
     )
@@ -157,6 +165,7 @@ def make_adversary(config: AdversaryConfig) -> SuiteEnv:
         "SimpleAdversaryMPE",
         config,
         f"{OWN_SUM}: agents win by being near the goal and by the adversaries being far from it",
+        teams=AGENTS_FIRST,
         num_good_agents=config.num_good_agents,
         num_adversaries=config.num_adversaries,
         num_obs=config.num_landmarks,
@@ -168,6 +177,7 @@ def make_tag(config: TagConfig) -> SuiteEnv:
         "SimpleTagMPE",
         config,
         f"{OWN_SUM}: 10 to every adversary per catch, -10 to the caught agent",
+        teams=ADVERSARIES_FIRST,
         num_good_agents=config.num_good_agents,
         num_adversaries=config.num_adversaries,
         num_obs=config.num_obstacles,
@@ -179,6 +189,7 @@ def make_world_comm(config: WorldCommConfig) -> SuiteEnv:
         "SimpleWorldCommMPE",
         config,
         f"{OWN_SUM}: adversaries win by catching agents, agents by food and by not being caught",
+        teams=ADVERSARIES_FIRST,
         num_good_agents=config.num_good_agents,
         num_adversaries=config.num_adversaries,
         num_obs=config.num_obstacles,
@@ -201,11 +212,13 @@ def make_facmac(config: FacmacConfig) -> SuiteEnv:
     )
 
 
-def make_mpe(scenario: str, config: MpeConfig, returns: str, **arguments: Any) -> SuiteEnv:
+def make_mpe(
+    scenario: str, config: MpeConfig, returns: str, teams: Sequence[Sequence[str]] = (), **arguments: Any
+) -> SuiteEnv:
     suite = getattr(import_suite("mpe"), scenario)(
         action_type=config.actions.name.capitalize(), max_steps=NEVER, **arguments
     )
-    return MpeEnv(suite, returns=returns, groups=role_groups(suite.agents))
+    return MpeEnv(suite, returns=returns, groups=role_groups(suite.agents), teams=teams)
 
 
 def role_groups(agents: list[str]) -> dict[str, list[AgentName]]:
@@ -240,6 +253,8 @@ class MpeEnv(SuiteEnv):
 
 class FacmacEnv(MpeEnv):
     """The group is the predators. The prey is scripted: the suite ignores its actions, and its policy is random."""
+
+    shared_reward = True
 
     def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
         return SuiteEnv.step(self, state, action, key)

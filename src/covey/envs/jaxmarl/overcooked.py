@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 import numpy as np
 
-from covey.envs.base import TaskConfig
+from covey.envs.base import SuiteConfig
 from covey.envs.jaxmarl.core import NEVER, SuiteEnv, draw_pictures, import_suite, on_host, quiet
-from covey.errors import unknown_name
+from covey.errors import unknown_value
 from covey.types import Array, MetricSpec, PyTree
 
 V2_CELLS = {0: "", 1: "", 4: "goal", 5: "pot", 6: "recipe", 7: "button", 9: "plates"}
@@ -27,21 +27,21 @@ RETURNS = "the team's sparse reward, 20 per soup, without any shaping"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OvercookedConfig(TaskConfig):
+class OvercookedConfig(SuiteConfig):
     time_limit: int = 400
-    layout: str = "cramped_room"
-    shaping: float = 1.0  # coefficient of the shaped reward; 0 leaves the sparse one
+    layout: str = "cramped_room"  # the kitchen: `covey list tasks overcooked` shows the names
+    shaping: float = 1.0  # weight of the shaped reward, which is for learning only; 0: none
     random_reset: bool = False  # start with random positions, hands and pots
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OvercookedV2Config(OvercookedConfig):
-    agent_view_size: int | None = None  # cells seen in each direction; None: all
-    random_agent_positions: bool = False
-    start_cooking_interaction: bool = False  # a full pot waits to be switched on
+    agent_view_size: int | None = None  # cells that a cook sees in each direction; null: all
+    random_agent_positions: bool = False  # cooks start anywhere; false: where the layout says
+    start_cooking_interaction: bool = False  # a full pot waits to be switched on; false: it starts by itself
     negative_rewards: bool = False  # a wrong soup costs what a right one earns
-    sample_recipe_on_delivery: bool = False
-    indicate_successful_delivery: bool = False
+    sample_recipe_on_delivery: bool = False  # a new recipe is drawn after each soup; false: one for the whole episode
+    indicate_successful_delivery: bool = False  # cooks see whether the last soup was right
 
 
 def make_overcooked(config: OvercookedConfig) -> SuiteEnv:
@@ -75,7 +75,7 @@ def make_overcooked_v2(config: OvercookedV2Config) -> SuiteEnv:
 
 def check_layout(layout: str, layouts: Any) -> None:
     if layout not in layouts:
-        raise unknown_name("value for task.layout", layout, layouts)
+        raise unknown_value("task.layout", layout, list(layouts))
 
 
 class OvercookedEnv(SuiteEnv):

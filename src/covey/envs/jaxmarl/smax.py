@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
-from covey.envs.base import TaskConfig
+from covey.envs.base import SuiteConfig
 from covey.envs.jaxmarl.core import NEVER, SuiteEnv, import_suite
-from covey.errors import unknown_name
+from covey.errors import unknown_value
 from covey.types import Array, MetricSpec, PyTree
 
 
@@ -26,21 +26,21 @@ class AttackMode(enum.Enum):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SmaxConfig(TaskConfig):
+class SmaxConfig(SuiteConfig):
     """The defaults are those of JaxMARL's own baselines. The reward is shared by the suite itself."""
 
     time_limit: int = 100
-    map: str = "2s3z"
-    see_enemy_actions: bool = True
-    walls_cause_death: bool = True
-    attack_mode: AttackMode = AttackMode.closest
-    won_battle_bonus: float = 1.0
+    map: str = "2s3z"  # the battle: `covey list tasks smax` shows the names
+    see_enemy_actions: bool = True  # units see what enemies in sight did last
+    walls_cause_death: bool = True  # units that touch the edge of the map die; false: they stop there
+    attack_mode: AttackMode = AttackMode.closest  # whom the built-in enemy shoots first
+    won_battle_bonus: float = 1.0  # reward for winning
 
 
 def make_smax(config: SmaxConfig) -> SuiteEnv:
     scenarios = import_suite("smax.smax_env").MAP_NAME_TO_SCENARIO
     if config.map not in scenarios:
-        raise unknown_name("value for task.map", config.map, scenarios)
+        raise unknown_value("task.map", config.map, list(scenarios))
     suite = import_suite("smax").HeuristicEnemySMAX(
         scenario=scenarios[config.map],
         see_enemy_actions=config.see_enemy_actions,
@@ -56,6 +56,7 @@ def make_smax(config: SmaxConfig) -> SuiteEnv:
 
 
 class SmaxEnv(SuiteEnv):
+    shared_reward = True
     metrics: ClassVar = {"win_rate": MetricSpec(reduction="last")}
 
     def action_masks(self, state: PyTree) -> dict[str, Array]:

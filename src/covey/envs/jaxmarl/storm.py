@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from covey.envs.base import Actions, TaskConfig
+from covey.envs.base import Actions, SuiteConfig
 from covey.envs.jaxmarl.core import NEVER, SuiteEnv, import_suite
 from covey.types import Array, PyTree
 
@@ -22,13 +22,14 @@ RETURNS = "the player's own: its payoffs of the matrix game, summed over its mee
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StormConfig(TaskConfig):
+class StormConfig(SuiteConfig):
     """The default payoffs are a prisoner's dilemma."""
 
     time_limit: int = 152
-    payoffs: tuple[float, ...] = (3.0, 0.0, 5.0, 1.0)  # to the row player: CC, CD, DC, DD
-    freeze_penalty: int = 5  # steps that players stand still after a meeting
-    fixed_coin_location: bool = True
+    # payoffs to the row player of the matrix game: CC, CD, DC, DD (cooperate or defect)
+    payoffs: tuple[float, ...] = (3.0, 0.0, 5.0, 1.0)
+    freeze_penalty: int = 5  # steps that players cannot move after a meeting
+    fixed_coin_location: bool = True  # coins always start in the same places; false: anywhere
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -38,7 +39,7 @@ class StormConfig(TaskConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StormNpConfig(StormConfig):
-    num_agents: int = 4
+    num_agents: int = 4  # players, from 2 to 8
 
     def __post_init__(self) -> None:
         super().__post_init__()

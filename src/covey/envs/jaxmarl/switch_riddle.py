@@ -10,18 +10,18 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar
 
-from covey.envs.base import TaskConfig
+from covey.envs.base import SuiteConfig
 from covey.envs.jaxmarl.core import SuiteEnv, import_suite
 from covey.types import Array, MetricSpec, PyTree
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SwitchRiddleConfig(TaskConfig):
+class SwitchRiddleConfig(SuiteConfig):
     """The reward is shared by the suite itself."""
 
     time_limit: int = 6
-    num_agents: int = 3
-    deadline: int = 6  # days; 4 * num_agents - 6 in the paper
+    num_agents: int = 3  # prisoners, from 3 up
+    deadline: int = 6  # days after which the riddle ends; 4 * num_agents - 6 in the paper
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -36,6 +36,7 @@ def make_switch_riddle(config: SwitchRiddleConfig) -> SuiteEnv:
 
 
 class SwitchRiddleEnv(SuiteEnv):
+    shared_reward = True
     metrics: ClassVar = {"win_rate": MetricSpec(reduction="last")}
 
     def measure(self, before: PyTree, after: PyTree, rewards: Any) -> dict[str, Array]:

@@ -11,7 +11,7 @@ from jumanji.environments.routing.cleaner.constants import DIRTY, WALL
 from jumanji.environments.routing.cleaner.env import Cleaner as JumanjiCleaner
 from jumanji.environments.routing.cleaner.generator import RandomGenerator
 
-from covey.envs.base import TaskConfig
+from covey.envs.base import SuiteConfig
 from covey.envs.jumanji.core import NEVER, JumanjiEnv, ObservationKind, flatten, windows
 from covey.types import Array, Discrete, MetricSpec, PyTree
 
@@ -19,12 +19,12 @@ NUM_TILES = 3  # dirty, clean, wall
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CleanerConfig(TaskConfig):
-    grid_size: int = 5  # Jumanji's action mask is right for square mazes only
-    num_agents: int = 5
-    observation: ObservationKind = ObservationKind.vector
-    fov: int = 4  # cells seen to each side, where the observation is a vector
-    step_penalty: float = 0.5
+class CleanerConfig(SuiteConfig):
+    grid_size: int = 5  # cells on a side of the maze, which is square: Jumanji's action mask is right for no other
+    num_agents: int = 5  # agents that clean
+    observation: ObservationKind = ObservationKind.vector  # how an agent sees the maze
+    fov: int = 4  # cells seen to each side, from 1 up; only with observation=vector
+    step_penalty: float = 0.5  # penalty for each step, to everyone
     time_limit: int = 25
 
     def __post_init__(self) -> None:
@@ -34,6 +34,8 @@ class CleanerConfig(TaskConfig):
 
 
 class Cleaner(JumanjiEnv):
+    shared_reward = True
+
     def __init__(self, config: CleanerConfig):
         env = JumanjiCleaner(
             RandomGenerator(num_rows=config.grid_size, num_cols=config.grid_size, num_agents=config.num_agents),

@@ -15,7 +15,7 @@ from jumanji.environments.routing.connector.env import Connector as JumanjiConne
 from jumanji.environments.routing.connector.generator import RandomWalkGenerator
 from jumanji.environments.routing.connector.reward import DenseRewardFn
 
-from covey.envs.base import Reward, TaskConfig
+from covey.envs.base import Reward, SuiteConfig
 from covey.envs.jumanji.core import NEVER, JumanjiEnv, ObservationKind, flatten, windows
 from covey.types import Array, Discrete, MetricSpec, PyTree
 
@@ -23,13 +23,13 @@ OUTSIDE = -1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ConnectorConfig(TaskConfig):
-    grid_size: int = 5
-    num_agents: int = 3
-    observation: ObservationKind = ObservationKind.vector
-    fov: int = 2  # cells seen to each side, where the observation is a vector
-    connect_reward: float = 1.0
-    step_penalty: float = 0.03  # for each step before an agent has connected
+class ConnectorConfig(SuiteConfig):
+    grid_size: int = 5  # cells on a side of the grid
+    num_agents: int = 3  # agents, each with a path to draw
+    observation: ObservationKind = ObservationKind.vector  # how an agent sees the grid
+    fov: int = 2  # cells seen to each side, from 1 up; only with observation=vector
+    connect_reward: float = 1.0  # reward for connecting
+    step_penalty: float = 0.03  # penalty for each step before an agent has connected
     time_limit: int = 25
 
     def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ import contextlib
 import enum
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -19,16 +19,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from covey.envs.base import Actions, Reward, TaskConfig, first_step, next_step
+from covey.envs.base import Actions, TaskConfig, first_step, next_step
 from covey.types import ActionSpec, Array, EnvSpec, GroupSpec, Key, MetricSpec, PyTree, TimeStep
 
 GROUP = "agents"
 NEVER = int(np.iinfo(np.int32).max)  # steps
-SHARED = {
-    Reward.individual: "",
-    Reward.team_sum: "; every agent gets the sum over the team",
-    Reward.team_mean: "; every agent gets the mean over the team",
-}
 
 
 class ObservationKind(enum.Enum):
@@ -41,15 +36,17 @@ class ObservationKind(enum.Enum):
 class JumanjiEnv:
     """An `Env` over a Jumanji environment. A subclass says how its states and observations read."""
 
+    shared_reward: ClassVar[bool] = False  # all agents earn the same at every step
+
     def __init__(
         self, env: Any, config: TaskConfig, *, action: ActionSpec, metrics: Mapping[str, MetricSpec], returns: str
     ):
-        """`returns` says what an agent earns by itself; how the reward is shared is added to it."""
+        """`returns` says what an agent earns by itself; `ShareReward` adds how the reward is shared."""
         self._env = env
         self._config = config
         self._action = action
         self._metrics = metrics
-        self._returns = returns + SHARED[config.reward]
+        self._returns = returns
 
     def observe(self, state: PyTree, observation: Any) -> Array:
         """What each agent sees, `[A, …]`."""
@@ -74,13 +71,19 @@ class JumanjiEnv:
     def spec(self) -> EnvSpec:
         _, first = jax.eval_shape(self.reset, jax.random.key(0))
         num_agents, *observation_shape = first.groups[GROUP].observation.shape
-        group = GroupSpec(num_agents=num_agents, observation_shape=tuple(observation_shape), action=self._action)
+        group = GroupSpec(
+            num_agents=num_agents,
+            observation_shape=tuple(observation_shape),
+            action=self._action,
+            shared_reward=self.shared_reward,
+        )
         return EnvSpec(
             groups={GROUP: group},
             time_limit=self._config.time_limit,
             state_shape=None if first.state is None else first.state.shape,
             metrics=self._metrics,
             returns=self._returns,
+            keeps_lifetimes=True,
         )
 
     def reset(self, key: Key) -> tuple[PyTree, TimeStep]:

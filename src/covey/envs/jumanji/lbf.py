@@ -9,22 +9,22 @@ import jax.numpy as jnp
 from jumanji.environments.routing.lbf.env import LevelBasedForaging
 from jumanji.environments.routing.lbf.generator import RandomGenerator
 
-from covey.envs.base import Reward, TaskConfig
+from covey.envs.base import Reward, SuiteConfig
 from covey.envs.jumanji.core import NEVER, JumanjiEnv, ObservationKind
 from covey.types import Array, Discrete, MetricSpec, PyTree
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LbfConfig(TaskConfig):
-    grid_size: int = 8
-    num_agents: int = 2
-    num_food: int = 2
-    fov: int | None = None  # cells seen to each side; None: the whole grid
-    max_agent_level: int = 2
+class LbfConfig(SuiteConfig):
+    grid_size: int = 8  # cells on a side of the grid
+    num_agents: int = 2  # agents
+    num_food: int = 2  # pieces of food
+    fov: int | None = None  # cells seen to each side, from 1 to grid_size; null: the whole grid
+    max_agent_level: int = 2  # greatest level of an agent, from 2 up; a food needs levels that sum to its own
     force_coop: bool = False  # every food needs the whole team, or three agents of it
-    normalise_reward: bool = True  # a team's rewards sum to 1 when all is eaten
-    load_penalty: float = 0.0  # for loading a food that is too heavy
-    observation: ObservationKind = ObservationKind.vector
+    normalise_reward: bool = True  # a team's rewards sum to 1 when everything is eaten
+    load_penalty: float = 0.0  # penalty for loading a food that is too heavy
+    observation: ObservationKind = ObservationKind.vector  # how an agent sees the grid
     reward: Reward = Reward.team_sum
 
     def __post_init__(self) -> None:

@@ -14,21 +14,21 @@ from jumanji.environments.routing.mmst.env import MMST
 from jumanji.environments.routing.mmst.generator import SplitRandomGenerator
 from jumanji.environments.routing.mmst.reward import DenseRewardFn
 
-from covey.envs.base import Reward, TaskConfig
+from covey.envs.base import Reward, SuiteConfig
 from covey.envs.jumanji.core import NEVER, JumanjiEnv
 from covey.types import Array, Discrete, MetricSpec, PyTree
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MmstConfig(TaskConfig):
-    num_agents: int = 3
-    num_nodes: int = 36
-    num_edges: int = 72
-    max_degree: int = 5
-    num_nodes_per_agent: int = 4
-    connect_reward: float = 10.0
-    step_penalty: float = 1.0
-    invalid_penalty: float = 1.0  # on top of the step's
+class MmstConfig(SuiteConfig):
+    num_agents: int = 3  # agents
+    num_nodes: int = 36  # nodes of the graph
+    num_edges: int = 72  # edges of the graph
+    max_degree: int = 5  # edges that a node has at most
+    num_nodes_per_agent: int = 4  # nodes that each agent must connect; at most 80% of all nodes over all agents
+    connect_reward: float = 10.0  # reward for each node connected
+    step_penalty: float = 1.0  # penalty for a step that connects nothing
+    invalid_penalty: float = 1.0  # penalty for a step that is not allowed, besides the step's
     reward: Reward = Reward.team_sum
     time_limit: int = 70
 

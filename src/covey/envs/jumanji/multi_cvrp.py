@@ -14,7 +14,7 @@ import numpy as np
 from jumanji.environments.routing.multi_cvrp.env import MultiCVRP
 from jumanji.environments.routing.multi_cvrp.generator import UniformRandomGenerator
 
-from covey.envs.base import TaskConfig
+from covey.envs.base import SuiteConfig
 from covey.envs.jumanji.core import JumanjiEnv
 from covey.types import Array, Discrete, MetricSpec, PyTree
 
@@ -22,9 +22,9 @@ FLEETS = {6: (2, 3), 20: (2, 3), 50: (2, 3, 4, 5), 100: (2, 3, 4, 5), 150: (5,)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MultiCvrpConfig(TaskConfig):
-    num_vehicles: int = 2
-    num_customers: int = 6
+class MultiCvrpConfig(SuiteConfig):
+    num_vehicles: int = 2  # vehicles; Jumanji has fleets for some numbers of customers only
+    num_customers: int = 6  # customers to serve: 6, 20, 50, 100 or 150
     time_limit: int = 12
 
     def __post_init__(self) -> None:
@@ -35,6 +35,8 @@ class MultiCvrpConfig(TaskConfig):
 
 
 class MultiCvrp(JumanjiEnv):
+    shared_reward = True
+
     def __init__(self, config: MultiCvrpConfig):
         env = MultiCVRP(UniformRandomGenerator(config.num_customers, config.num_vehicles))
         vehicles = np.arange(config.num_vehicles)

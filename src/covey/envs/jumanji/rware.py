@@ -11,19 +11,19 @@ from typing import Any
 from jumanji.environments.routing.robot_warehouse.env import RobotWarehouse
 from jumanji.environments.routing.robot_warehouse.generator import RandomGenerator
 
-from covey.envs.base import TaskConfig
+from covey.envs.base import SuiteConfig
 from covey.envs.jumanji.core import NEVER, JumanjiEnv
 from covey.types import Array, Discrete, MetricSpec, PyTree
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RwareConfig(TaskConfig):
-    num_agents: int = 2
+class RwareConfig(SuiteConfig):
+    num_agents: int = 2  # robots
     shelf_rows: int = 1  # clusters of shelves, one above the other
-    shelf_columns: int = 3  # clusters side by side, an odd number
-    column_height: int = 8  # cells, of one cluster
+    shelf_columns: int = 3  # clusters of shelves side by side, an odd number
+    column_height: int = 8  # cells of a cluster, from top to bottom
     request_queue_size: int = 2  # shelves requested at any time
-    sensor_range: int = 1  # cells seen to each side
+    sensor_range: int = 1  # cells that a robot sees to each side
     time_limit: int = 500
 
     def __post_init__(self) -> None:
@@ -33,6 +33,8 @@ class RwareConfig(TaskConfig):
 
 
 class Rware(JumanjiEnv):
+    shared_reward = True
+
     def __init__(self, config: RwareConfig):
         generator = RandomGenerator(
             shelf_rows=config.shelf_rows,

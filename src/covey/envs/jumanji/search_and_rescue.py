@@ -15,21 +15,22 @@ from jumanji.environments.swarms.search_and_rescue.generator import RandomGenera
 from jumanji.environments.swarms.search_and_rescue.observations import AgentAndTargetObservationFn
 from jumanji.environments.swarms.search_and_rescue.reward import IndividualRewardFn
 
-from covey.envs.base import TaskConfig
+from covey.envs.base import SuiteConfig
 from covey.envs.jumanji.core import NEVER, JumanjiEnv
 from covey.types import Array, Continuous, Key, MetricSpec, PyTree, TimeStep
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SearchAndRescueConfig(TaskConfig):
-    num_searchers: int = 2
-    num_targets: int = 40
+class SearchAndRescueConfig(SuiteConfig):
+    num_searchers: int = 2  # searchers
+    num_targets: int = 40  # targets to find
     num_vision: int = 128  # rays of a searcher's view
-    searcher_vision_range: float = 0.4  # lengths are shares of the side of the square
-    target_vision_range: float = 0.1
-    view_angle: float = 0.4  # to each side, in units of π
-    contact_range: float = 0.02
-    reward_decays: bool = True  # from 1 per target to 0 at the time limit
+    searcher_vision_range: float = 0.4  # how far a searcher sees others, as a share of the side of the square
+    target_vision_range: float = 0.1  # how far a searcher sees targets, as a share of the side of the square
+    view_angle: float = 0.4  # angle of view to each side, in units of π
+    contact_range: float = 0.02  # distance from which a target is found, as a share of the side of the square
+    # the reward for a target falls from 1 at the start to 0 at the time limit; false: it stays 1
+    reward_decays: bool = True
     time_limit: int = 400
 
 

@@ -252,14 +252,14 @@ class Drone(Dynamics):
 class DynamicsKind(enum.Enum):
     """The kinds that a task can ask for by name."""
 
-    holonomic = Holonomic
-    holonomic_with_rotation = HolonomicWithRotation
-    forward = Forward
-    rotation = Rotation
-    static = Static
-    differential_drive = DifferentialDrive
-    kinematic_bicycle = KinematicBicycle
-    drone = Drone
+    holonomic = Holonomic  # the action is a force
+    holonomic_with_rotation = HolonomicWithRotation  # the action is a force and a torque
+    forward = Forward  # the action is a force along the agent's heading
+    rotation = Rotation  # the action is a torque
+    static = Static  # the agent does not move by itself
+    differential_drive = DifferentialDrive  # the action is a speed along the heading and an angular velocity
+    kinematic_bicycle = KinematicBicycle  # the action is a speed and a steering angle
+    drone = Drone  # the action is a thrust and three torques
 
 
 def make_dynamics(kind: DynamicsKind, options: Mapping[str, Any]) -> Dynamics:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from covey.envs.vmas.vectors import Vector, choose, stack_vectors
 from covey.types import Array, pytree
@@ -102,12 +103,23 @@ def nearest_of_box_and_segment(box: Rectangle, segment: Segment) -> tuple[Vector
 
 
 def nearest_of_boxes(box: Rectangle, other: Rectangle) -> tuple[Vector, Vector]:
-    """On the box and on the `other`: of each box with each side of the other."""
-    box_each, other_each = jax.tree.map(lambda x: x[None], (box, other))
-    on_other, on_box = nearest_of_box_and_segment(other_each, box_sides(box))
-    on_box_2, on_other_2 = nearest_of_box_and_segment(box_each, box_sides(other))
-    sides = range(4)
-    return _nearest_pair([(on_box[i], on_other[i]) for i in sides] + [(on_box_2[i], on_other_2[i]) for i in sides])
+    """On the box and on the `other`: of each side of the one with each side of the other, and then vice versa."""
+    sides, other_sides = box_sides(box), box_sides(other)
+    on_other, on_box = nearest_of_segments(_inserted(other_sides, 0), _inserted(sides, 1))
+    on_box_2, on_other_2 = nearest_of_segments(_inserted(sides, 0), _inserted(other_sides, 1))
+    return _nearest_of_many(_side_by_side(on_box, on_box_2), _side_by_side(on_other, on_other_2))
+
+
+def _inserted(segments: Segment, axis: int) -> Segment:
+    """`segments` with a new axis of size 1."""
+    return jax.tree.map(lambda x: jnp.expand_dims(x, axis), segments)
+
+
+def _side_by_side(first: Vector, second: Vector) -> Vector:
+    """Two grids of points `[4, 4, …]` as one list `[32, …]`."""
+    return jax.tree.map(
+        lambda *grids: jnp.concatenate([grid.reshape(-1, *grid.shape[2:]) for grid in grids]), first, second
+    )
 
 
 def box_sides(box: Rectangle) -> Segment:
@@ -148,3 +160,20 @@ def _nearest_pair(candidates: list[tuple[Vector, Vector]]) -> tuple[Vector, Vect
         best_a, best_b = choose(nearer, a, best_a), choose(nearer, b, best_b)
         shortest = jnp.minimum(distance, shortest)
     return best_a, best_b
+
+
+def _nearest_of_many(on_a: Vector, on_b: Vector) -> tuple[Vector, Vector]:
+    """Of pairs of points along the first axis, the one at the smallest distance, in one reduction.
+
+    The compiler would repeat a chain of many choices, and all that leads to them, for every coordinate of the result.
+    """
+    distance = (on_a - on_b).norm()
+    number = jax.lax.broadcasted_iota(jnp.int32, distance.shape, 0)
+
+    def nearer(one: tuple[Array, ...], other: tuple[Array, ...]) -> tuple[Array, ...]:
+        keep = (one[0] < other[0]) | ((one[0] == other[0]) & (one[1] <= other[1]))
+        return tuple(jnp.where(keep, a, b) for a, b in zip(one, other, strict=True))
+
+    worst = (np.float32(np.inf), np.int32(len(distance)), *[np.float32(0.0)] * 4)
+    _, _, a_x, a_y, b_x, b_y = jax.lax.reduce((distance, number, on_a.x, on_a.y, on_b.x, on_b.y), worst, nearer, (0,))
+    return Vector(x=a_x, y=a_y), Vector(x=b_x, y=b_y)

@@ -20,6 +20,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -33,6 +34,9 @@ from covey.types import Array, pytree
 
 LINE_MARGIN = 4 / 600  # the thickness of lines and of the sides of boxes
 TOO_CLOSE = 1e-6  # no direction to push in
+MOST_UNROLLED = (
+    15  # substeps; more run in a loop, whose body is compiled once (boxes collide in thousands of operations)
+)
 
 Step = Callable[[WorldState, Array, Array, Array], WorldState]
 
@@ -133,8 +137,13 @@ def _make_move(world: World) -> Callable[..., tuple[Array, Array, Array, Array]]
     substep = _make_substep(world)
 
     def run(motion: Motion, force: Vector, torque: Array, joint_rotation: Array) -> Motion:
+        def body(number: Array | int, motion: Motion) -> Motion:
+            return substep(motion, force, torque, joint_rotation, number == 0)
+
+        if world.substeps > MOST_UNROLLED:
+            return jax.lax.fori_loop(0, world.substeps, body, motion)
         for number in range(world.substeps):
-            motion = substep(motion, force, torque, joint_rotation, number == 0)
+            motion = body(number, motion)
         return motion
 
     @environments_last
@@ -148,7 +157,7 @@ def _make_move(world: World) -> Callable[..., tuple[Array, Array, Array, Array]]
     return move  # type: ignore[return-value]
 
 
-def _make_substep(world: World) -> Callable[[Motion, Vector, Array, Array, bool], Motion]:
+def _make_substep(world: World) -> Callable[[Motion, Vector, Array, Array, Array | bool], Motion]:
     entities = world.entities
     dt = world.dt / world.substeps
     gravity = np.array([np.add(world.gravity, entity.gravity or (0.0, 0.0)) for entity in entities], np.float32)
@@ -166,7 +175,7 @@ def _make_substep(world: World) -> Callable[[Motion, Vector, Array, Array, bool]
     max_speed, v_range = _limits(entities, "max_speed"), _limits(entities, "v_range")
     bound_x, bound_y = (np.inf if bound is None else bound for bound in (world.x_semidim, world.y_semidim))
 
-    def substep(motion: Motion, force: Vector, torque: Array, joint_rotation: Array, first: bool) -> Motion:
+    def substep(motion: Motion, force: Vector, torque: Array, joint_rotation: Array, first: Array | bool) -> Motion:
         velocity, spin, like = motion.velocity, motion.spin, motion.spin
         mass, inertia = (numbers(name, like).astype(np.float32) for name in ("mass", "moment_of_inertia"))
         movable, rotatable = numbers("movable", like), numbers("rotatable", like)
@@ -183,8 +192,9 @@ def _make_substep(world: World) -> Callable[[Motion, Vector, Array, Array, bool]
         pushed, turned = interact(motion, joint_rotation)
         force, torque = force + pushed, torque + turned
 
-        if first:
-            velocity, spin = velocity * (1 - column(drag, like)), spin * (1 - column(drag, like))
+        if first is not False:
+            kept = jnp.where(first, 1 - column(drag, like), 1.0)
+            velocity, spin = velocity * kept, spin * kept
         velocity = limit_length(velocity + force / mass * dt, max_speed)
         if np.isfinite(v_range).any():
             most_speed = column(v_range, like)
@@ -232,7 +242,8 @@ def _make_interactions(world: World) -> Callable[[Motion, Array], tuple[Vector, 
     lists: list[tuple[np.ndarray, np.ndarray, Callable[[Motion], Push]]] = []
     for pairs in kinds.values():
         a, b = (Side(world=world, rows=np.unique(rows), axis=axis) for axis, rows in enumerate(np.array(pairs).T))
-        grid = np.array([(i, j) if (i, j) in pairs else (-1, -1) for i in a.rows for j in b.rows])
+        known = set(pairs)
+        grid = np.array([(i, j) if (i, j) in known else (-1, -1) for i in a.rows for j in b.rows])
         lists.append((grid[:, 0], grid[:, 1], _make_collision(world, a, b)))
     if constraints:
         first, second = np.array([(constraint.a, constraint.b) for constraint in constraints]).T

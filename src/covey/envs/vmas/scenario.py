@@ -15,8 +15,14 @@ physics, `post_step`, `reward`, `observation`, `done`, `metrics`. What a scenari
 distance, who was caught) is in `ScenarioState.memory`, a dict of arrays that `reset` makes and any of `process_action`,
 `post_step` and `reward` may change.
 
-Differences from VMAS: an episode's time limit is a truncation (`task.time_limit`); actions beyond their range are
-clipped; each environment behaves as VMAS does with one environment (`physics.py`).
+Differences from VMAS:
+- An episode's time limit is a truncation (`task.time_limit`; `task.max_steps` is understood too).
+- Actions beyond their range are clipped.
+- Each environment behaves as VMAS does with one environment. In a batch, VMAS lets environments influence each other:
+  it computes the collisions of a pair of bodies in all of them or in none (`physics.py`), and joint_passage and
+  joint_passage_size end an episode by what happens in others (`scenarios/_rod_and_wall.py`).
+- `joint_angle_obs_noise` of these two scenarios is only on what agents see. In VMAS it turns the rod itself.
+- Arguments that only concern VMAS's viewer are accepted and have no effect (`VmasConfig.other_names`).
 """
 
 from __future__ import annotations
@@ -32,11 +38,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from covey.envs.base import Actions, TaskConfig, first_step, next_step
+from covey.envs.base import Actions, Reward, SuiteConfig, first_step, next_step, present_teams
 from covey.envs.vmas import physics
 from covey.envs.vmas.dynamics import Dynamics, DynamicsKind, Holonomic, make_dynamics
 from covey.envs.vmas.world import Agent, Colour, World, WorldState
 from covey.ops import random
+from covey.registry import OtherNames
 from covey.types import Array, Continuous, Discrete, EnvSpec, GroupSpec, Key, MetricSpec, PyTree, TimeStep, pytree
 
 if TYPE_CHECKING:
@@ -44,13 +51,26 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class VmasConfig(TaskConfig):
+class VmasConfig(SuiteConfig):
     """Fields of every scenario."""
 
-    continuous_actions: bool = True  # false: each dimension one of three values, all together one choice
-    shaping: float = 0.0  # of the scenario's potential, in a reward for learning that no return counts
-    dynamics: DynamicsKind | None = None  # how agents move; None: as the scenario has it
-    dynamics_options: dict[str, Any] = dataclasses.field(default_factory=dict)  # fields of that kind
+    # VMAS's name for the limit, and what its scenarios have for its viewer: pictures here are drawn without it.
+    other_names: ClassVar[OtherNames] = {
+        "max_steps": "time_limit",
+        "viewer_size": None,
+        "viewer_zoom": None,
+        "render_origin": None,
+        "plot_grid": None,
+        "visualize_semidims": None,
+    }
+
+    # actions are numbers; false: each dimension is one of three values, all together one choice
+    continuous_actions: bool = True
+    # weight of the scenario's potential in a reward for learning only, which no return counts; 0: none
+    shaping: float = 0.0
+    dynamics: DynamicsKind | None = None  # how agents move; null: as the scenario has it
+    # fields of that kind of dynamics, as {max_steering_angle: 0.5}; only with `dynamics`
+    dynamics_options: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,6 +101,8 @@ class Scenario:
 
     metric_specs: ClassVar[Mapping[str, MetricSpec]] = {}
     returns: ClassVar[str] = "sum of the agent's own rewards"
+    shared_returns: ClassVar[str] = ""  # what `reward=shared` adds to it, where the scenario shares rewards
+    opposed_groups: ClassVar[tuple[tuple[str, ...], ...]] = ()  # as `EnvSpec.teams`; groups that are absent drop out
 
     def __init__(self, config: Any):
         self.config = config
@@ -101,6 +123,10 @@ class Scenario:
     def reward(self, state: ScenarioState, key: Key) -> tuple[Rows, ScenarioState]:
         """One reward per agent that is not scripted, and the state after giving it."""
         raise NotImplementedError
+
+    def shares_reward(self, group: str) -> bool:
+        """Whether all agents of a group earn the same at every step, with these fields."""
+        return False
 
     def observation(self, state: ScenarioState, key: Key) -> Rows:
         """One vector per agent that is not scripted: `[A, F]`, or a list where they differ in size."""
@@ -162,18 +188,22 @@ class VmasEnv:
     @functools.cached_property
     def spec(self) -> EnvSpec:
         rows = jax.eval_shape(lambda key: self._observe(self.scenario.reset(key), key), jax.random.key(0))
+        shared = self.scenario.config.reward is Reward.shared
         return EnvSpec(
             groups={
                 name: GroupSpec(
                     num_agents=len(members),
                     observation_shape=rows[name].shape[1:],
                     action=self._action_spec(self._agent(members[0])),
+                    shared_reward=self.scenario.shares_reward(name) and not self.scenario.config.shaping,
                 )
                 for name, members in self.groups.items()
             },
             time_limit=self.scenario.config.time_limit,
             metrics=self.scenario.metric_specs,
-            returns=self.scenario.returns,
+            returns=self.scenario.returns + (self.scenario.shared_returns if shared else ""),
+            teams=present_teams(self.scenario.opposed_groups, self.groups),
+            keeps_lifetimes=True,
         )
 
     def reset(self, key: Key) -> tuple[PyTree, TimeStep]:

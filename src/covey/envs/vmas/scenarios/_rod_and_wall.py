@@ -2,7 +2,10 @@
 
 The wall is made of boxes; those that VMAS leaves out for the gaps are landmarks too, which collide with nothing.
 
-Differences from VMAS: noise on the joint's angle is only on what agents see; there it turns the rod itself.
+Differences from VMAS, which has bugs in both places:
+- `joint_angle_obs_noise` is only on what agents see. VMAS adds it to the rod's angle itself, so that looking turns it.
+- An episode ends when its own rod is at its goal. In VMAS with a batch of environments, the rods of all of them must be
+  at their goals' places, and only the angle is that of the environment itself.
 """
 
 from __future__ import annotations
@@ -41,22 +44,23 @@ AT_GOAL = 0.01  # in distance and in angle
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RodAndWallConfig(VmasConfig):
     time_limit: int = 500
-    n_passages: int
-    fixed_passage: bool
-    joint_length: float
-    random_start_angle: bool
-    random_goal_angle: bool
-    observe_joint_angle: bool = False
-    joint_angle_obs_noise: float = 0.0  # its deviation
-    asym_package: bool  # a weight on the rod; otherwise the second agent is heavy
-    mass_ratio: float  # the mass of either, against 1
-    mass_position: float = 0.75  # the weight's, on the rod, from -1 (the first agent) to 1
-    max_speed_1: float | None = None  # of the second agent
-    pos_shaping_factor: float = 1.0
-    rot_shaping_factor: float = 1.0
-    collision_reward: float = 0.0
-    energy_reward_coeff: float = 0.0
-    obs_noise: float = 0.0  # uniform, ± this
+    n_passages: int  # boxes that the wall lacks
+    fixed_passage: bool  # the gaps are always in the same place; false: anywhere
+    joint_length: float  # length of the rod, above 0
+    random_start_angle: bool  # the rod starts at any angle; false: level
+    random_goal_angle: bool  # the goal is at any angle; false: level
+    observe_joint_angle: bool = False  # agents see the rod's angle
+    # deviation of the noise on the angle that agents see; only with `observe_joint_angle`
+    joint_angle_obs_noise: float = 0.0
+    asym_package: bool  # a weight is on the rod; false: the second agent is heavy
+    mass_ratio: float  # mass of the weight, or of the heavy agent; the other agents have 1
+    mass_position: float = 0.75  # where the weight is on the rod, from -1 (the first agent) to 1 (the second)
+    max_speed_1: float | None = None  # greatest speed of the second agent; null: no limit
+    pos_shaping_factor: float = 1.0  # weight of the progress of the rod's position
+    rot_shaping_factor: float = 1.0  # weight of the progress of the rod's angle
+    collision_reward: float = 0.0  # reward for each body that touches the wall
+    energy_reward_coeff: float = 0.0  # weight of the force that both agents use, in a penalty
+    obs_noise: float = 0.0  # observations have uniform noise of ± this
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -234,6 +238,9 @@ class RodAndWall(Scenario):
         return super().begin(world, **(self.shaping(world) | drawn))
 
     # ------------------------------------------------------------------------------------------ reward and sight
+
+    def shares_reward(self, group: str) -> bool:
+        return True
 
     def reward(self, state: ScenarioState, key: Key) -> tuple[Array, ScenarioState]:
         c, world = self.config, state.world

@@ -27,9 +27,9 @@ FALL_REWARD = -10.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BalanceConfig(VmasConfig):
-    n_agents: int = 4
-    random_package_pos_on_line: bool = True  # false: in the middle of it
-    package_mass: float = 5.0
+    n_agents: int = 4  # agents that hold the line, from 2 up
+    random_package_pos_on_line: bool = True  # the package starts anywhere on the line; false: in its middle
+    package_mass: float = 5.0  # mass of the package, above 0; an agent has 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -111,6 +111,9 @@ class Balance(Scenario):
 
     def at_goal(self, world: WorldState) -> Array:
         return overlapping(self.world, world, self.package, self.goal)
+
+    def shares_reward(self, group: str) -> bool:
+        return True
 
     def reward(self, state: ScenarioState, key: Key) -> tuple[Array, ScenarioState]:
         shaping = self.shaping(state.world)

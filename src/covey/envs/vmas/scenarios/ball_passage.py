@@ -30,9 +30,9 @@ GOAL_DISTANCE = 0.01
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BallPassageConfig(VmasConfig):
     time_limit: int = 500
-    n_passages: int = 1
-    fixed_passage: bool = False  # the gaps are in the middle of the wall; otherwise anywhere
-    random_start_angle: bool = True  # of the line through agents and ball; otherwise it is upright
+    n_passages: int = 1  # boxes that the wall lacks
+    fixed_passage: bool = False  # the gaps are in the middle of the wall; false: anywhere
+    random_start_angle: bool = True  # the line through agents and ball starts at any angle; false: upright
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -128,6 +128,9 @@ class BallPassage(Scenario):
         if not len(self.walls):
             return jnp.zeros((3, 0), bool)
         return distances(self.world, world, np.append(self.agents, self.ball), self.walls) < 0
+
+    def shares_reward(self, group: str) -> bool:
+        return True
 
     def reward(self, state: ScenarioState, key: Key) -> tuple[Array, ScenarioState]:
         before, world = state.memory, state.world

@@ -29,9 +29,9 @@ ROD_LENGTH = 0.2
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BallTrajectoryConfig(VmasConfig):
     joints: bool = True  # rods hold the ball between the agents
-    pos_shaping_factor: float = 0.0
-    speed_shaping_factor: float = 1.0
-    dist_shaping_factor: float = 0.0
+    pos_shaping_factor: float = 0.0  # weight of the progress of the ball towards the circle
+    speed_shaping_factor: float = 1.0  # weight of the progress of the ball towards the desired speed
+    dist_shaping_factor: float = 0.0  # weight of the progress of the agents towards the ball
 
 
 class BallTrajectory(Scenario):

@@ -27,10 +27,10 @@ GOAL_DISTANCE = 0.01
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BuzzWireConfig(VmasConfig):
-    random_start_angle: bool = True  # of the rods; otherwise they are level
-    collision_reward: float = -10.0
-    pos_shaping_factor: float = 1.0
-    max_speed_1: float | None = None  # of the second agent
+    random_start_angle: bool = True  # the rods start at up to ±30 degrees; false: level
+    collision_reward: float = -10.0  # reward for each body that touches a side of the corridor
+    pos_shaping_factor: float = 1.0  # weight of the progress of the ball towards the goal
+    max_speed_1: float | None = None  # greatest speed of the second agent; null: no limit
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -108,6 +108,9 @@ class BuzzWire(Scenario):
     def touching(self, world: WorldState) -> Array:
         """Which of the agents and the ball touch which side of the corridor, `[3, 4]`."""
         return distances(self.world, world, np.append(self.agents, self.ball), self.sides) < 0
+
+    def shares_reward(self, group: str) -> bool:
+        return True
 
     def reward(self, state: ScenarioState, key: Key) -> tuple[Array, ScenarioState]:
         c = self.config

@@ -9,12 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from covey.envs.base import Reward
 from covey.envs.vmas.geometry import norm
 from covey.envs.vmas.lidar import make_lidar
 from covey.envs.vmas.placement import place_apart
 from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig
 from covey.envs.vmas.shapes import Sphere
 from covey.envs.vmas.world import GREEN, Agent, Landmark, World, WorldState, numbered
+from covey.task_fields import SHARED_REWARD_NAMES
 from covey.types import Array, Key, MetricSpec
 
 RADIUS = 0.05  # of agents and targets
@@ -25,22 +27,26 @@ FAR_AWAY = (-1000.0, -10.0)  # where covered targets go that do not respawn, in 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DiscoveryConfig(VmasConfig):
-    n_agents: int = 5
-    n_targets: int = 7
-    lidar_range: float = 0.35
-    covering_range: float = 0.25
-    agents_per_target: int = 2  # within the range, to cover it
-    targets_respawn: bool = True  # covered targets go to a random place; else they are gone
-    shared_reward: bool = True
-    x_semidim: float = 1.0
-    y_semidim: float = 1.0
-    min_dist_between_entities: float = 0.2
-    use_agent_lidar: bool = False  # agents see each other too
-    n_lidar_rays_entities: int = 15
-    n_lidar_rays_agents: int = 12
-    agent_collision_penalty: float = 0.0
-    covering_rew_coeff: float = 1.0
-    time_penalty: float = 0.0
+    shares_reward: ClassVar[bool] = True
+    other_names: ClassVar = {**VmasConfig.other_names, **SHARED_REWARD_NAMES}
+
+    n_agents: int = 5  # agents
+    n_targets: int = 7  # targets to find, from 1 up
+    lidar_range: float = 0.35  # how far an agent sees by lidar
+    covering_range: float = 0.25  # distance from which an agent covers a target
+    agents_per_target: int = 2  # agents that must be in `covering_range` at once to cover a target, from 1 to n_agents
+    targets_respawn: bool = True  # covered targets move to a random place; false: they are gone
+    # who gets which reward; shared: everyone gets half of the sum over all agents; individual: only for its own targets
+    reward: Reward = Reward.shared
+    x_semidim: float = 1.0  # half the width of the world
+    y_semidim: float = 1.0  # half the height of the world
+    min_dist_between_entities: float = 0.2  # least distance between agents and targets at the start
+    use_agent_lidar: bool = False  # agents see each other too, by a lidar of their own
+    n_lidar_rays_entities: int = 15  # rays of the lidar that sees targets
+    n_lidar_rays_agents: int = 12  # rays of the lidar that sees agents; only with `use_agent_lidar`
+    agent_collision_penalty: float = 0.0  # reward for each other agent that an agent touches, so below 0
+    covering_rew_coeff: float = 1.0  # reward for a covered target
+    time_penalty: float = 0.0  # reward in each step, so below 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -55,6 +61,7 @@ class Discovery(Scenario):
     """
 
     metric_specs: ClassVar = {"covered": MetricSpec(reduction="sum", unit="targets")}
+    shared_returns: ClassVar = "; every agent gets half the sum of what all cover"
     config: DiscoveryConfig
 
     def make_world(self) -> World:
@@ -105,13 +112,16 @@ class Discovery(Scenario):
     def begin(self, world: WorldState, **drawn: Array) -> ScenarioState:
         return super().begin(world, covered=jnp.zeros(self.config.n_targets, bool), **drawn)
 
+    def shares_reward(self, group: str) -> bool:
+        return self.config.reward is Reward.shared and not self.config.agent_collision_penalty
+
     def reward(self, state: ScenarioState, key: Key) -> tuple[Array, ScenarioState]:
         c = self.config
         agents, targets = state.world.position[self.agents], state.world.position[self.targets]
         at_target = norm(agents[:, None] - targets) < c.covering_range
         covered = at_target.sum(0) >= c.agents_per_target
         covering = c.covering_rew_coeff * jnp.sum(at_target & covered, -1)
-        if c.shared_reward:
+        if c.reward is Reward.shared:
             covering = jnp.broadcast_to(covering.sum() / 2, covering.shape)  # 2 whatever agents_per_target
         colliding = norm(agents[:, None] - agents) - 2 * RADIUS < COLLISION_GAP
         collisions = colliding.sum(-1) - 1  # without itself

@@ -20,12 +20,12 @@ TIME_PENALTY = -0.01
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DispersionConfig(VmasConfig):
-    n_agents: int = 4
-    n_food: int = 4
-    share_reward: bool = True  # everyone gets 1 for each piece; else those who are at it divide it
-    food_radius: float = 0.02
+    n_agents: int = 4  # agents, from 1 up
+    n_food: int = 4  # pieces of food, from 1 up
+    share_reward: bool = True  # everyone gets 1 for each piece; false: those who are at it divide it
+    food_radius: float = 0.02  # radius of a piece of food, above 0
     penalise_by_time: bool = False  # whoever would get nothing in a step gets a small penalty
-    pos_range: float = 1.0  # half of the side of the square that holds all
+    pos_range: float = 1.0  # half the side of the square that holds everything, above 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,6 +69,9 @@ class Dispersion(Scenario):
     def to_food(self, world: WorldState) -> Array:
         """From each agent to each piece of food, `[A, F, 2]`."""
         return world.position[self.food] - world.position[self.agents][:, None]
+
+    def shares_reward(self, group: str) -> bool:
+        return self.config.share_reward
 
     def reward(self, state: ScenarioState, key: Key) -> tuple[Array, ScenarioState]:
         c = self.config

@@ -21,9 +21,9 @@ GREATEST_ACTION = math.sqrt(2)  # the length of an action with both components a
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DropoutConfig(VmasConfig):
-    n_agents: int = 4
-    energy_coeff: float = 0.02
-    start_same_point: bool = False  # all agents start in the middle
+    n_agents: int = 4  # agents, from 1 up
+    energy_coeff: float = 0.02  # weight of the energy that all agents' actions take, in a penalty for all
+    start_same_point: bool = False  # all agents start in the middle; false: anywhere
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,6 +66,9 @@ class Dropout(Scenario):
         """Whether any agent is."""
         distance = norm(world.position[self.agents] - world.position[self.goal])
         return jnp.any(distance < AGENT_RADIUS + GOAL_RADIUS)
+
+    def shares_reward(self, group: str) -> bool:
+        return True
 
     def reward(self, state: ScenarioState, key: Key) -> tuple[Array, ScenarioState]:
         reached, at_goal = state.memory["reached"], self.at_goal(state.world)

@@ -23,12 +23,12 @@ STEPS_PER_RADIAN = 30  # of the target's circling
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FlockingConfig(VmasConfig):
-    n_agents: int = 4
-    n_obstacles: int = 5
-    collision_reward: float = -0.1
-    min_dist_between_entities: float = 0.15
-    n_lidar_rays: int = 12
-    dist_shaping_factor: float = 1.0
+    n_agents: int = 4  # agents that flock, from 1 up
+    n_obstacles: int = 5  # obstacles, from 0 up
+    collision_reward: float = -0.1  # reward for each other agent, or the target, that an agent touches
+    min_dist_between_entities: float = 0.15  # least distance between agents and obstacles at the start
+    n_lidar_rays: int = 12  # rays of the lidar that sees obstacles, from 1 up
+    dist_shaping_factor: float = 1.0  # weight of the progress towards the desired distance to the others
 
     def __post_init__(self) -> None:
         super().__post_init__()

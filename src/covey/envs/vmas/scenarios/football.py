@@ -41,51 +41,57 @@ Strength = float | tuple[float, float]  # of both teams, or of blue and of red
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FootballConfig(VmasConfig):
     time_limit: int = 500
-    n_blue_agents: int = 3
-    n_red_agents: int = 3
-    ai_red_agents: bool = True  # red plays by itself
-    ai_blue_agents: bool = False
-    physically_different: bool = False  # two fast attackers, two defenders, a slow goalkeeper: for five blue agents
+    n_blue_agents: int = 3  # agents of the blue team, from 1 up
+    n_red_agents: int = 3  # agents of the red team; 0 only if red plays by itself
+    ai_red_agents: bool = True  # red plays by a built-in policy and does not learn
+    ai_blue_agents: bool = False  # blue plays by a built-in policy and does not learn; not both teams can
+    # blue has two fast attackers, two defenders and a slow goalkeeper; needs n_blue_agents=5
+    physically_different: bool = False
 
-    spawn_in_formation: bool = False  # in columns; else anywhere in the team's half
-    only_blue_formation: bool = True
-    formation_agents_per_column: int = 2
-    randomise_formation_indices: bool = False  # false: each agent always has the same spot
-    formation_noise: float = 0.2
+    spawn_in_formation: bool = False  # agents start in columns; false: anywhere in their half
+    only_blue_formation: bool = True  # only blue starts in columns; only with `spawn_in_formation`
+    formation_agents_per_column: int = 2  # agents in a column of a formation, from 1 up
+    # agents take the spots of a formation in random order; false: always the same
+    randomise_formation_indices: bool = False
+    formation_noise: float = 0.2  # size of the square in which an agent starts around its spot
 
-    n_traj_points: int = 0  # landmarks that show where agents that play by themselves want to go
-    ai_strength: Strength = 1.0
+    n_traj_points: int = 0  # landmarks that show where each agent with the built-in policy wants to go
+    ai_strength: Strength = 1.0  # speed of built-in players, from 0 to 1: one number, or [blue, red]
+    # how well built-in players choose who takes the ball and where to go, from 0 to 1: one number, or [blue, red]
     ai_decision_strength: Strength = 1.0
+    # how exactly built-in players go where they want, from 0 to 1: one number, or [blue, red]
     ai_precision_strength: Strength = 1.0
-    disable_ai_red: bool = False  # red stands still
+    disable_ai_red: bool = False  # red with the built-in policy does not move
 
-    agent_size: float = 0.025
-    goal_size: float = 0.35
-    goal_depth: float = 0.1
-    pitch_length: float = 3.0
-    pitch_width: float = 1.5
-    ball_mass: float = 0.25
-    ball_size: float = 0.02
+    agent_size: float = 0.025  # radius of an agent
+    goal_size: float = 0.35  # width of a goal, along the end of the pitch
+    goal_depth: float = 0.1  # depth of a goal, behind the end of the pitch
+    pitch_length: float = 3.0  # length of the pitch, from goal to goal
+    pitch_width: float = 1.5  # width of the pitch; greater than a goal and an agent together
+    ball_mass: float = 0.25  # mass of the ball; an agent has 1
+    ball_size: float = 0.02  # radius of the ball
 
-    u_multiplier: float = 0.1
-    enable_shooting: bool = False  # two more actions, turn and shoot, for agents that learn
-    u_rot_multiplier: float = 0.0003
-    u_shoot_multiplier: float = 0.6
-    shooting_radius: float = 0.08  # the ball must be within this distance
-    shooting_angle: float = 1.5708  # and this sector ahead
+    u_multiplier: float = 0.1  # force of an agent at full action
+    enable_shooting: bool = False  # agents that learn have two more actions: turn and shoot
+    u_rot_multiplier: float = 0.0003  # torque of an agent at full action; only with `enable_shooting`
+    u_shoot_multiplier: float = 0.6  # strength of a shot at full action; only with `enable_shooting`
+    shooting_radius: float = 0.08  # greatest distance to the ball of an agent that shoots
+    shooting_angle: float = 1.5708  # sector ahead of an agent, in radians, in which the ball must be for a shot
 
-    max_speed: float = 0.15
-    ball_max_speed: float = 0.3
+    max_speed: float = 0.15  # greatest speed of an agent
+    ball_max_speed: float = 0.3  # greatest speed of the ball
 
-    dense_reward: bool = True
-    pos_shaping_factor_ball_goal: float = 10.0
+    dense_reward: bool = True  # reward progress too, with the factors below; false: only goals
+    pos_shaping_factor_ball_goal: float = 10.0  # weight of the ball's progress towards the opponents' goal
+    # weight of the progress of the team's nearest agent to the ball while the ball lies still
     pos_shaping_factor_agent_ball: float = 0.1
-    distance_to_ball_trigger: float = 0.4  # who is nearer than this gets nothing for going to the ball
-    scoring_reward: float = 100.0
+    # progress to the ball counts only while the team's nearest agent is farther away than this
+    distance_to_ball_trigger: float = 0.4
+    scoring_reward: float = 100.0  # reward of a team that scores; the other team loses as much
 
-    observe_teammates: bool = True
-    observe_adversaries: bool = True
-    dict_obs: bool = False  # observations are always vectors here
+    observe_teammates: bool = True  # agents see their teammates
+    observe_adversaries: bool = True  # agents see the opponents
+    dict_obs: bool = False  # only false: observations are always vectors here
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -215,6 +221,7 @@ class Football(Scenario):
         "blue_goals": MetricSpec(reduction="sum"),
         "red_goals": MetricSpec(reduction="sum", higher_is_better=False),
     }
+    opposed_groups: ClassVar = (("agent_blue",), ("agent_red",))
     config: FootballConfig
 
     def make_world(self) -> World:
@@ -434,6 +441,9 @@ class Football(Scenario):
             # Not `min`, which is slow over a few numbers each.
             "to_ball": functools.reduce(jnp.minimum, norm(world.position[team.rows] - ball)),
         }
+
+    def shares_reward(self, group: str) -> bool:
+        return True
 
     def reward(self, state: ScenarioState, key: Key) -> tuple[Rows, ScenarioState]:
         c = self.config

@@ -31,23 +31,23 @@ UPRIGHT = math.pi / 2
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GiveWayConfig(VmasConfig):
-    v_range: float = 0.5
-    a_range: float = 1.0  # the force that an agent has beyond friction
-    obs_noise: float = 0.0  # uniform, ± this
-    box_agents: bool = False
-    linear_friction: float = 0.1
-    mirror_passage: bool = False  # a second recess, opposite
-    done_on_completion: bool = False
-    observe_rel_pos: bool = False
-    pos_shaping_factor: float = 1.0
-    final_reward: float = 0.01
-    energy_rew_coeff: float = 0.0
-    agent_collision_penalty: float = 0.0
-    passage_collision_penalty: float = 0.0  # with the recess
-    obstacle_collision_penalty: float = 0.0  # with other walls
-    use_velocity_controller: bool = True  # actions are velocities; otherwise forces
-    min_input_norm: float = 0.08  # slower commands mean to stand still
-    dt_delay: int = 0  # steps by which velocity commands come late
+    v_range: float = 0.5  # greatest velocity, above 0
+    a_range: float = 1.0  # force that an agent has beyond friction, above 0
+    obs_noise: float = 0.0  # observations have uniform noise of ± this
+    box_agents: bool = False  # agents are boxes; false: discs
+    linear_friction: float = 0.1  # friction between agents and ground
+    mirror_passage: bool = False  # a second recess, opposite the first
+    done_on_completion: bool = False  # the episode ends when both are at their goals
+    observe_rel_pos: bool = False  # agents see where the other is, from their own position
+    pos_shaping_factor: float = 1.0  # weight of the progress of both towards their goals
+    final_reward: float = 0.01  # reward in each step in which all agents are at their goals
+    energy_rew_coeff: float = 0.0  # weight of the force that an agent uses, in a penalty
+    agent_collision_penalty: float = 0.0  # reward for touching another agent, so below 0
+    passage_collision_penalty: float = 0.0  # reward for touching the recess, so below 0
+    obstacle_collision_penalty: float = 0.0  # reward for touching other walls, so below 0
+    use_velocity_controller: bool = True  # actions are velocities, pursued by a controller; false: forces
+    min_input_norm: float = 0.08  # velocity commands below this mean to stay where one is
+    dt_delay: int = 0  # steps by which velocity commands arrive late, from 0 up
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -147,20 +147,25 @@ class GiveWay(Scenario):
     def at_goal(self, world: WorldState) -> Array:
         return self.to_goals(world) < GOAL_RADIUS
 
+    def shares_reward(self, group: str) -> bool:
+        return not self.wall_penalty.any() and not self.config.energy_rew_coeff
+
     def reward(self, state: ScenarioState, key: Key) -> tuple[Array, ScenarioState]:
         c, world = self.config, state.world
         distance = self.to_goals(world)
         progress = c.pos_shaping_factor * jnp.sum(state.memory["distance"] - distance)
         bonus = c.final_reward * jnp.all(self.at_goal(world))
-        penalty = c.agent_collision_penalty * (distances(self.world, world, self.agents, self.agents)[0, 1] <= TOUCHING)
         own = jnp.zeros(2)
+        if c.agent_collision_penalty:  # between boxes, distances take long to compile
+            apart = distances(self.world, world, self.agents[:1], self.agents[1:])[0, 0]
+            own = own + c.agent_collision_penalty * (apart <= TOUCHING)
         if self.wall_penalty.any():
             own = own + self.touching_walls(world) @ self.wall_penalty.astype(np.float32)
         if c.energy_rew_coeff:
             force = world.dynamics[0][:, -2:] if c.use_velocity_controller else world.u
             effort = jnp.linalg.norm(force, axis=-1)
             own = own - c.energy_rew_coeff * effort / (math.sqrt(2) * (c.a_range + c.linear_friction))
-        return progress + bonus + penalty + own, state.remember(distance=distance)
+        return progress + bonus + own, state.remember(distance=distance)
 
     def touching_walls(self, world: WorldState) -> Array:
         """`[A, W]`, 1 where an agent touches a wall."""

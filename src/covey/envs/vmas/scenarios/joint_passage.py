@@ -24,14 +24,14 @@ from covey.types import Array, Key
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JointPassageConfig(RodAndWallConfig):
     n_passages: int = 1
-    fixed_passage: bool = True  # the gaps are in the middle of the wall; otherwise anywhere
+    fixed_passage: bool = True  # the gaps are in the middle of the wall; false: anywhere
     joint_length: float = 0.5
     random_start_angle: bool = True
     random_goal_angle: bool = True
     asym_package: bool = True
     mass_ratio: float = 5.0
-    all_passed_rot: bool = True  # the goal's angle counts once both agents passed; otherwise once the rod's middle did
-    use_controller: bool = False  # actions are velocities; otherwise forces
+    all_passed_rot: bool = True  # the goal's angle counts once both agents passed; false: once the rod's middle did
+    use_controller: bool = False  # actions are velocities, pursued by a controller; false: forces
 
     def __post_init__(self) -> None:
         super().__post_init__()

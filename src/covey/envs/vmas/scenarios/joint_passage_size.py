@@ -30,8 +30,9 @@ class JointPassageSizeConfig(RodAndWallConfig):
     random_goal_angle: bool = False
     asym_package: bool = False
     mass_ratio: float = 1.0
-    middle_angle_180: bool = False  # in the passage the rod may lie either way; otherwise the big agent to the big gap
-    use_vel_controller: bool = False  # actions are velocities; otherwise forces
+    # in the passage the rod may lie either way; false: the big agent must be at the big gap
+    middle_angle_180: bool = False
+    use_vel_controller: bool = False  # actions are velocities, pursued by a controller; false: forces
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -8,6 +8,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 import numpy as np
 
+from covey.envs.base import Reward
 from covey.envs.vmas.geometry import norm
 from covey.envs.vmas.physics import distances
 from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig
@@ -28,6 +29,7 @@ from covey.envs.vmas.scenarios.give_way import (
 )
 from covey.envs.vmas.shapes import Line, Sphere
 from covey.envs.vmas.world import BLACK, BLUE, GRAY, GREEN, RED, Agent, Landmark, World, WorldState, numbered
+from covey.task_fields import SHARED_REWARD_NAMES
 from covey.types import Array, Key, MetricSpec
 
 COLOURS = (GREEN, BLUE, RED, GRAY)
@@ -37,17 +39,22 @@ ARMS = np.array([[-1, 0], [0, 1], [1, 0], [0, -1]], np.float32)  # where agents 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MultiGiveWayConfig(VmasConfig):
+    shares_reward: ClassVar[bool] = True
+    other_names: ClassVar = {**VmasConfig.other_names, **SHARED_REWARD_NAMES, "comms_range": None}  # for VMAS's viewer
+
     time_limit: int = 200
-    u_range: float = 0.5  # the fastest velocity command
-    a_range: float = 1.0  # the force that an agent has beyond friction
-    obs_noise: float = 0.0  # uniform, ± this
-    box_agents: bool = False
-    linear_friction: float = 0.1
-    min_input_norm: float = 0.08  # slower commands mean to stand still
-    shared_rew: bool = True  # everyone gets the sum of all progress
-    pos_shaping_factor: float = 1.0  # 0: a small penalty for the distance instead of a reward for progress
-    final_reward: float = 0.01
-    agent_collision_penalty: float = -0.1
+    u_range: float = 0.5  # greatest velocity command, above 0
+    a_range: float = 1.0  # force that an agent has beyond friction, above 0
+    obs_noise: float = 0.0  # observations have uniform noise of ± this
+    box_agents: bool = False  # agents are boxes; false: discs
+    linear_friction: float = 0.1  # friction between agents and ground
+    min_input_norm: float = 0.08  # velocity commands below this mean to stay where one is
+    # who gets which reward; shared: everyone gets the sum of all progress; individual: only its own
+    reward: Reward = Reward.shared
+    # weight of the progress towards the goal; 0: a small penalty for the distance instead
+    pos_shaping_factor: float = 1.0
+    final_reward: float = 0.01  # reward in each step in which all agents are at their goals
+    agent_collision_penalty: float = -0.1  # reward for touching another agent, so below 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,6 +69,7 @@ class MultiGiveWay(Scenario):
         "at_goal": MetricSpec(unit="share of agents"),
         "collisions": MetricSpec(reduction="sum", higher_is_better=False),
     }
+    shared_returns: ClassVar = "; every agent gets the sum of all progress"
     config: MultiGiveWayConfig
 
     def make_world(self) -> World:
@@ -123,6 +131,9 @@ class MultiGiveWay(Scenario):
     def at_goal(self, world: WorldState) -> Array:
         return self.to_goals(world) < GOAL_RADIUS
 
+    def shares_reward(self, group: str) -> bool:
+        return self.config.reward is Reward.shared and not self.config.agent_collision_penalty
+
     def reward(self, state: ScenarioState, key: Key) -> tuple[Array, ScenarioState]:
         c = self.config
         distance = self.to_goals(state.world)
@@ -130,7 +141,7 @@ class MultiGiveWay(Scenario):
             progress = c.pos_shaping_factor * (state.memory["distance"] - distance)
         else:
             progress = -0.0001 * distance
-        if c.shared_rew:
+        if c.reward is Reward.shared:
             progress = jnp.broadcast_to(progress.sum(), progress.shape)
         bonus = c.final_reward * jnp.all(self.at_goal(state.world))
         touching = distances(self.world, state.world, self.agents, self.agents) <= TOUCHING

@@ -8,12 +8,14 @@ from typing import ClassVar
 import jax.numpy as jnp
 import numpy as np
 
+from covey.envs.base import Reward
 from covey.envs.vmas.geometry import norm
 from covey.envs.vmas.lidar import make_lidar
 from covey.envs.vmas.placement import place_apart
 from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig
 from covey.envs.vmas.shapes import Sphere
 from covey.envs.vmas.world import Agent, Landmark, World, WorldState, numbered
+from covey.task_fields import SHARED_REWARD_NAMES
 from covey.types import Array, Key, MetricSpec
 
 COLOURS = (
@@ -29,21 +31,25 @@ COLOURS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NavigationConfig(VmasConfig):
-    n_agents: int = 3
+    shares_reward: ClassVar[bool] = True
+    other_names: ClassVar = {**VmasConfig.other_names, **SHARED_REWARD_NAMES, "comms_range": None}  # for VMAS's viewer
+
+    n_agents: int = 3  # agents, each with a goal, from 1 up
     collisions: bool = True  # agents collide, and see each other by lidar
-    world_spawning_x: float = 1.0
-    world_spawning_y: float = 1.0
-    enforce_bounds: bool = False
+    world_spawning_x: float = 1.0  # agents and goals start within ± this across
+    world_spawning_y: float = 1.0  # agents and goals start within ± this up and down
+    enforce_bounds: bool = False  # agents cannot leave the area in which they start
+    # agents that share the first goal, from 1 to n_agents; more than 1 needs collisions=false
     agents_with_same_goal: int = 1
-    split_goals: bool = False  # half of the agents have one goal, half another
-    observe_all_goals: bool = False
-    lidar_range: float = 0.35
-    agent_radius: float = 0.1
-    n_lidar_rays: int = 12
-    shared_rew: bool = False  # everyone gets the sum of all progress
-    pos_shaping_factor: float = 1.0
-    final_reward: float = 0.01
-    agent_collision_penalty: float = -1.0
+    # half of the agents share one goal, half another; needs agents_with_same_goal = n_agents / 2
+    split_goals: bool = False
+    observe_all_goals: bool = False  # agents see everyone's goal; false: only their own
+    lidar_range: float = 0.35  # how far an agent sees others by lidar
+    agent_radius: float = 0.1  # radius of an agent
+    n_lidar_rays: int = 12  # rays of the lidar
+    pos_shaping_factor: float = 1.0  # weight of the progress towards the goal
+    final_reward: float = 0.01  # reward in each step in which all agents are at their goals
+    agent_collision_penalty: float = -1.0  # reward for each other agent that an agent touches, so below 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,6 +68,7 @@ class Navigation(Scenario):
         "at_goal": MetricSpec(unit="share of agents"),
         "collisions": MetricSpec(reduction="sum", higher_is_better=False),
     }
+    shared_returns: ClassVar = "; every agent gets the sum of all progress"
     config: NavigationConfig
 
     def make_world(self) -> World:
@@ -114,12 +121,15 @@ class Navigation(Scenario):
     def distances(self, world: WorldState) -> Array:
         return norm(world.position[self.agents] - world.position[self.goals])
 
+    def shares_reward(self, group: str) -> bool:
+        return self.config.reward is Reward.shared and not self.config.agent_collision_penalty
+
     def reward(self, state: ScenarioState, key: Key) -> tuple[Array, ScenarioState]:
         c = self.config
         distance = self.distances(state.world)
         shaping = distance * c.pos_shaping_factor
         progress = state.memory["shaping"] - shaping
-        if c.shared_rew:
+        if c.reward is Reward.shared:
             progress = jnp.broadcast_to(progress.sum(), progress.shape)
         bonus = c.final_reward * jnp.all(distance < self.goal_radius)
         touching = self.touching(state)

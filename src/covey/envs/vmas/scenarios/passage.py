@@ -9,11 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from covey.envs.base import Reward
 from covey.envs.vmas.geometry import norm
 from covey.envs.vmas.physics import distances
 from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig
 from covey.envs.vmas.shapes import Box, Sphere
 from covey.envs.vmas.world import LIGHT_GREEN, RED, Agent, Entity, Landmark, World, WorldState, numbered
+from covey.task_fields import SHARED_REWARD_NAMES
 from covey.types import Array, Key, MetricSpec
 
 AGENT_RADIUS = 0.03333
@@ -28,9 +30,12 @@ SHAPING_FACTOR, COLLISION_PENALTY = 100.0, -10.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PassageConfig(VmasConfig):
+    shares_reward: ClassVar[bool] = True
+    other_names: ClassVar = {**VmasConfig.other_names, **SHARED_REWARD_NAMES}
     time_limit: int = 500
     n_passages: int = 1  # boxes that the wall lacks
-    shared_reward: bool = True  # everyone gets the sum of all progress
+    # who gets which reward; shared: everyone gets the sum of all progress; individual: only its own
+    reward: Reward = Reward.shared
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -49,6 +54,7 @@ class Passage(Scenario):
         "success": MetricSpec(unit="all agents at their goals, 0 or 1"),
         "collisions": MetricSpec(reduction="sum", higher_is_better=False),
     }
+    shared_returns: ClassVar = "; every agent gets the sum of all progress"
     config: PassageConfig
 
     def make_world(self) -> World:
@@ -106,7 +112,7 @@ class Passage(Scenario):
         progress = SHAPING_FACTOR * state.memory["distance"] - SHAPING_FACTOR * distance
         with_agents, with_wall = self.collisions(state.world)
         penalty = COLLISION_PENALTY * (with_agents + with_wall)
-        if self.config.shared_reward:
+        if self.config.reward is Reward.shared:
             progress, penalty = jnp.broadcast_to(progress.sum(), progress.shape), jnp.cumsum(penalty)
         return progress + penalty, state.remember(distance=distance, collisions=with_agents.sum() / 2 + with_wall.sum())
 

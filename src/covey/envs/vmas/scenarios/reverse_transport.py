@@ -22,10 +22,10 @@ SHAPING_FACTOR = 100.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReverseTransportConfig(VmasConfig):
-    n_agents: int = 4
-    package_width: float = 0.6
-    package_length: float = 0.6
-    package_mass: float = 50.0
+    n_agents: int = 4  # agents inside the package, from 1 up
+    package_width: float = 0.6  # width of the hollow package; greater than an agent
+    package_length: float = 0.6  # length of the hollow package; greater than an agent
+    package_mass: float = 50.0  # mass of the package; an agent has 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -83,6 +83,9 @@ class ReverseTransport(Scenario):
 
     def at_goal(self, world: WorldState) -> Array:
         return physics.overlapping(self.world, world, self.package, self.goal)
+
+    def shares_reward(self, group: str) -> bool:
+        return True
 
     def reward(self, state: ScenarioState, key: Key) -> tuple[Array, ScenarioState]:
         distance = self.distance(state.world)

@@ -13,10 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from covey.envs.base import Reward
 from covey.envs.vmas.lidar import make_lidar
 from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig
 from covey.envs.vmas.shapes import Sphere
 from covey.envs.vmas.world import Agent, World, WorldState, numbered
+from covey.task_fields import SHARED_REWARD_NAMES
 from covey.types import Array, Key, MetricSpec
 
 NUM_RAYS, FIRST_RAY = 12, 0.05
@@ -25,19 +27,21 @@ NEIGHBOURS = np.array([(1, 0), (-1, 0), (0, 1), (0, -1), (-1, -1), (1, -1), (-1,
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SamplingConfig(VmasConfig):
-    n_agents: int = 3
-    shared_rew: bool = False  # everyone gets the sum of all samples
-    n_gaussians: int = 3  # hills
-    lidar_range: float = 0.2
-    cov: float | tuple[float, ...] = 0.05  # of all hills, or of each
+    shares_reward: ClassVar[bool] = True
+    other_names: ClassVar = {**VmasConfig.other_names, **SHARED_REWARD_NAMES}
+
+    n_agents: int = 3  # agents, from 1 up
+    n_gaussians: int = 3  # hills of the field, from 1 up
+    lidar_range: float = 0.2  # how far an agent sees others by lidar
+    cov: float | tuple[float, ...] = 0.05  # variance of the hills, above 0: one number for all, or one for each
     collisions: bool = True  # agents collide, and see each other by lidar
-    spawn_same_pos: bool = False  # all start in the middle
+    spawn_same_pos: bool = False  # all start in the middle; needs collisions=false
     comms_range: float = 0.0  # agents this close are drawn with a line between them
-    agent_radius: float = 0.025
-    xdim: float = 1.0  # half of the field's width and height
-    ydim: float = 1.0
-    grid_spacing: float = 0.05
-    norm: bool = True  # rewards are heights divided by the greatest height
+    agent_radius: float = 0.025  # radius of an agent
+    xdim: float = 1.0  # half the width of the field, a multiple of `grid_spacing`
+    ydim: float = 1.0  # half the height of the field, a multiple of `grid_spacing`
+    grid_spacing: float = 0.05  # side of a cell, which can be sampled once
+    norm: bool = True  # rewards are heights divided by the greatest height; false: heights
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -59,6 +63,7 @@ class Sampling(Scenario):
     """Reward: the height of the field where the agent is, if nobody was in that cell before."""
 
     metric_specs: ClassVar = {"sampled": MetricSpec(unit="share of cells")}
+    shared_returns: ClassVar = "; every agent gets the sum over the team"
     config: SamplingConfig
 
     def make_world(self) -> World:
@@ -114,6 +119,9 @@ class Sampling(Scenario):
         index = (place / self.config.grid_spacing + np.array(self.grid_shape) / 2).astype(int)
         return index[..., 0], index[..., 1]
 
+    def shares_reward(self, group: str) -> bool:
+        return self.config.reward is Reward.shared
+
     def reward(self, state: ScenarioState, key: Key) -> tuple[Array, ScenarioState]:
         c, memory = self.config, state.memory
         position = state.world.position[self.agents]
@@ -123,7 +131,7 @@ class Sampling(Scenario):
         taken = memory["sampled"][x, y] | late
         sample = jnp.where(taken, 0.0, self.height(position, memory["hills"]))
         sample = sample / memory["greatest"] if c.norm else sample
-        rewards = jnp.broadcast_to(sample.sum(), sample.shape) if c.shared_rew else sample
+        rewards = jnp.broadcast_to(sample.sum(), sample.shape) if c.reward is Reward.shared else sample
         return rewards, state.remember(sampled=memory["sampled"].at[x, y].set(True))
 
     def observation(self, state: ScenarioState, key: Key) -> Array:

@@ -24,8 +24,8 @@ GAIN = 5.0  # of a reference policy, from offsets to actions
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SimpleAdversaryConfig(VmasConfig):
-    n_agents: int = 3  # adversaries included; landmarks are one fewer
-    n_adversaries: int = 1
+    n_agents: int = 3  # agents, adversaries included; there is one landmark fewer
+    n_adversaries: int = 1  # adversaries, which do not know the goal
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -41,6 +41,7 @@ class SimpleAdversary(Scenario):
         "goal_covered": MetricSpec(unit="by an agent, 0 or 1"),
         "goal_found": MetricSpec(unit="by an adversary, 0 or 1", higher_is_better=False),
     }
+    opposed_groups: ClassVar = (("agent",), ("adversary",))
     config: SimpleAdversaryConfig
 
     def make_world(self) -> World:
@@ -76,6 +77,9 @@ class SimpleAdversary(Scenario):
         """Distances of the adversaries and of the agents."""
         distance = norm(state.world.position[self.agents] - self.goal(state))
         return distance[: self.config.n_adversaries], distance[self.config.n_adversaries :]
+
+    def shares_reward(self, group: str) -> bool:
+        return True
 
     def reward(self, state: ScenarioState, key: Key) -> tuple[Array, ScenarioState]:
         adversaries, good = self.to_goal(state)

@@ -38,6 +38,7 @@ class SimpleCrypto(Scenario):
         "bob_correct": MetricSpec(unit="share of bits"),
         "eve_correct": MetricSpec(unit="share of bits", higher_is_better=False),
     }
+    opposed_groups: ClassVar = (("alice", "bob"), ("eve",))
     config: SimpleCryptoConfig
 
     def make_world(self) -> World:

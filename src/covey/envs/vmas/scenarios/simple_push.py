@@ -33,6 +33,7 @@ class SimplePush(Scenario):
         "agent_at_goal": MetricSpec(unit="0 or 1"),
         "adversary_at_goal": MetricSpec(unit="0 or 1", higher_is_better=False),
     }
+    opposed_groups: ClassVar = (("agent",), ("adversary",))
     config: SimplePushConfig
 
     def make_world(self) -> World:

@@ -59,6 +59,9 @@ class SimpleReference(Scenario):
         own_goal = state.memory["known_goal"][::-1]
         return norm(state.world.position[self.agents] - state.world.position[self.landmarks][own_goal])
 
+    def shares_reward(self, group: str) -> bool:
+        return True
+
     def reward(self, state: ScenarioState, key: Key) -> tuple[Array, ScenarioState]:
         return jnp.broadcast_to(-self.to_goal(state).sum(), (NUM_AGENTS,)), state
 

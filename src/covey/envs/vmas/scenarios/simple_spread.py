@@ -19,7 +19,7 @@ RADIUS = 0.15
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SimpleSpreadConfig(VmasConfig):
-    n_agents: int = 3  # and landmarks
+    n_agents: int = 3  # agents, and as many landmarks
     obs_agents: bool = True  # agents see each other
 
     def __post_init__(self) -> None:
@@ -51,6 +51,9 @@ class SimpleSpread(Scenario):
 
     def reset(self, key: Key) -> ScenarioState:
         return self.begin(scatter(self.world, key))
+
+    def shares_reward(self, group: str) -> bool:
+        return True
 
     def reward(self, state: ScenarioState, key: Key) -> tuple[Array, ScenarioState]:
         count = self.config.n_agents

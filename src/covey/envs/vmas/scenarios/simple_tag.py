@@ -36,17 +36,17 @@ EDGE = 0.1  # obstacles start at least this far from the bounds
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SimpleTagConfig(VmasConfig):
-    num_good_agents: int = 1
-    num_adversaries: int = 3
-    num_landmarks: int = 2
+    num_good_agents: int = 1  # agents that are hunted, from 1 up
+    num_adversaries: int = 3  # adversaries that hunt, from 1 up
+    num_landmarks: int = 2  # obstacles, from 0 up
     shape_agent_rew: bool = False  # agents also get 0.1 times the distance to each adversary
     shape_adversary_rew: bool = False  # adversaries also lose 0.1 times the distance to the nearest agent
-    agents_share_rew: bool = False  # each gets the sum of its team
-    adversaries_share_rew: bool = True
-    observe_same_team: bool = True
-    observe_pos: bool = True  # its own
-    observe_vel: bool = True
-    bound: float = 1.0
+    agents_share_rew: bool = False  # each agent gets the sum of all agents' rewards; false: its own
+    adversaries_share_rew: bool = True  # each adversary gets the sum of all adversaries' rewards; false: its own
+    observe_same_team: bool = True  # agents see those of their own team
+    observe_pos: bool = True  # agents see their own position
+    observe_vel: bool = True  # agents see their own velocity
+    bound: float = 1.0  # half the side of the square that nobody leaves, from 0.1 up
     respawn_at_catch: bool = False  # who is caught starts again somewhere else
 
     def __post_init__(self) -> None:
@@ -63,6 +63,7 @@ class SimpleTag(Scenario):
     """Reward: an agent loses ten for each adversary that touches it, and an adversary gets ten for each touched."""
 
     metric_specs: ClassVar = {"catches": MetricSpec(reduction="sum", unit="steps in contact, over all pairs")}
+    opposed_groups: ClassVar = (("adversary",), ("agent",))
     config: SimpleTagConfig
 
     def make_world(self) -> World:
@@ -99,6 +100,9 @@ class SimpleTag(Scenario):
 
     def begin(self, world: WorldState, **drawn: Array) -> ScenarioState:
         return super().begin(world, catches=jnp.zeros(()))
+
+    def shares_reward(self, group: str) -> bool:
+        return self.config.adversaries_share_rew if group == "adversary" else self.config.agents_share_rew
 
     def reward(self, state: ScenarioState, key: Key) -> tuple[Array, ScenarioState]:
         c = self.config

@@ -24,11 +24,11 @@ LANDMARK_REACH = 0.9  # landmarks start within ± this, agents within the world'
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SimpleWorldCommConfig(VmasConfig):
-    num_good_agents: int = 2
-    num_adversaries: int = 4  # the leader included
+    num_good_agents: int = 2  # agents that look for food and are hunted
+    num_adversaries: int = 4  # adversaries that hunt, the leader included
     num_landmarks: int = 1  # obstacles
-    num_food: int = 2
-    num_forests: int = 2
+    num_food: int = 2  # pieces of food
+    num_forests: int = 2  # forests, in which agents cannot be seen from outside
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -51,6 +51,7 @@ class SimpleWorldComm(Scenario):
         "catches": MetricSpec(reduction="sum", unit="steps in contact, over all pairs"),
         "eaten": MetricSpec(reduction="sum", unit="steps at food, over all agents"),
     }
+    opposed_groups: ClassVar = (("lead_adversary", "adversary"), ("agent",))
     config: SimpleWorldCommConfig
 
     def make_world(self) -> World:
@@ -91,6 +92,9 @@ class SimpleWorldComm(Scenario):
         reach = np.ones((len(self.world.entities), 1), np.float32)
         reach[self.landmarks] = LANDMARK_REACH
         return self.begin(scatter(self.world, key, reach))
+
+    def shares_reward(self, group: str) -> bool:
+        return group != "agent"
 
     def reward(self, state: ScenarioState, key: Key) -> tuple[Array, ScenarioState]:
         caught, to_food = self.caught(state), self.to_food(state)

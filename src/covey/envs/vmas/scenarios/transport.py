@@ -24,11 +24,11 @@ SHAPING_FACTOR = 100.0
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TransportConfig(VmasConfig):
-    n_agents: int = 4
-    n_packages: int = 1
-    package_width: float = 0.15
-    package_length: float = 0.15
-    package_mass: float = 50.0
+    n_agents: int = 4  # agents that push, from 1 up
+    n_packages: int = 1  # packages to push to the goal, from 1 up
+    package_width: float = 0.15  # width of each package, above 0
+    package_length: float = 0.15  # length of each package, above 0
+    package_mass: float = 50.0  # mass of each package, above 0; an agent has 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -95,6 +95,9 @@ class Transport(Scenario):
     def at_goal(self, world: WorldState) -> Array:
         """Which packages overlap the goal."""
         return jnp.stack([physics.overlapping(self.world, world, package, self.goal) for package in self.packages])
+
+    def shares_reward(self, group: str) -> bool:
+        return True
 
     def reward(self, state: ScenarioState, key: Key) -> tuple[Array, ScenarioState]:
         distance = self.distance(state.world)

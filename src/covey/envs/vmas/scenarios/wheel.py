@@ -17,10 +17,10 @@ from covey.types import Array, Key, MetricSpec
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WheelConfig(VmasConfig):
-    n_agents: int = 4
-    line_length: float = 1.0
-    line_mass: float = 30.0
-    desired_velocity: float = 0.05  # radians per second, either way
+    n_agents: int = 4  # agents that turn the line, from 1 up
+    line_length: float = 1.0  # length of the line, above 0
+    line_mass: float = 30.0  # mass of the line, above 0; an agent has 1
+    desired_velocity: float = 0.05  # angular speed to reach, in radians per second, either way
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,6 +62,9 @@ class Wheel(Scenario):
 
     def speed_error(self, world: WorldState) -> Array:
         return jnp.abs(jnp.abs(world.angular_velocity[self.line]) - self.config.desired_velocity)
+
+    def shares_reward(self, group: str) -> bool:
+        return True
 
     def reward(self, state: ScenarioState, key: Key) -> tuple[Array, ScenarioState]:
         return jnp.full(self.config.n_agents, -self.speed_error(state.world)), state

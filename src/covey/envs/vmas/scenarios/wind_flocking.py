@@ -29,21 +29,22 @@ WIND_COUNTS_FROM, ENERGY_COUNTS_FROM = 5, 10  # steps
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WindFlockingConfig(VmasConfig):
     horizon: int = 100  # steps to the finish line that VMAS draws; the game does not depend on it
-    dist_shaping_factor: float = 1.0
-    vel_shaping_factor: float = 1.0
-    wind_shaping_factor: float = 1.0
-    rot_shaping_factor: float = 0.0
-    pos_shaping_factor: float = 0.0
-    energy_shaping_factor: float = 0.0
-    wind: float = 0.0  # downwards
-    cover_angle_tolerance: float = 1.0  # how exactly the big agent must be below the small one: 1 − cos of the angle
-    observe_rel_pos: bool = True
-    observe_rel_vel: bool = True
-    observe_pos: bool = False
-    desired_vel: float = 0.4  # upwards
-    use_controller: bool = True  # actions are velocities, else forces
-    v_range: float = 0.5
-    f_range: float = 100.0
+    dist_shaping_factor: float = 1.0  # weight of the progress towards the desired distance between the two
+    vel_shaping_factor: float = 1.0  # weight of the progress towards the desired velocity
+    wind_shaping_factor: float = 1.0  # weight of the progress towards little wind, from the covered agent
+    rot_shaping_factor: float = 0.0  # weight of the progress towards being level with each other
+    pos_shaping_factor: float = 0.0  # weight of the progress of the higher agent towards the desired height
+    energy_shaping_factor: float = 0.0  # weight of the progress towards little force
+    wind: float = 0.0  # force of the wind, downwards
+    # how exactly the big agent must be below the small one to be covered: 1 − cos of the angle; above 0
+    cover_angle_tolerance: float = 1.0
+    observe_rel_pos: bool = True  # agents see each other's position, from their own
+    observe_rel_vel: bool = True  # agents see each other's velocity, against their own
+    observe_pos: bool = False  # agents see their own position
+    desired_vel: float = 0.4  # velocity to reach, upwards
+    use_controller: bool = True  # actions are velocities, pursued by a controller; false: forces
+    v_range: float = 0.5  # greatest velocity, above 0
+    f_range: float = 100.0  # greatest force, above 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -118,6 +119,9 @@ class WindFlocking(Scenario):
             "energy": c.energy_shaping_factor * memory["effort"],
             "exposure": c.wind_shaping_factor * norm(memory["wind"]),
         }
+
+    def shares_reward(self, group: str) -> bool:
+        return True
 
     def reward(self, state: ScenarioState, key: Key) -> tuple[Array, ScenarioState]:
         before, time = state.memory, state.memory["time"] + 1

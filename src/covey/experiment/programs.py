@@ -1,0 +1,126 @@
+"""The compiled programs of an experiment: reset, training and evaluation.
+
+They are compiled side by side, training first, since it takes longest and XLA leaves a core idle for a quarter of that
+time. Evaluation may still be compiling while the first iteration is trained.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+from jax.stages import Compiled, Lowered
+
+from covey.experiment.build import Parts, example_key
+from covey.loops.online import TrainState, state_shapes
+from covey.types import Array
+
+_T = TypeVar("_T")
+Evaluate = Callable[..., dict[str, Array]]
+Compile = Callable[[str, Lowered, Mapping[str, Any] | None], Compiled]  # of one of the three, with XLA's options
+NUM_PROGRAMS = 3  # init, run_chunk, evaluate
+
+COMPILED_QUICKLY: dict[str, Any] = {  # on CPUs, for what runs once: compiling would take longer than it saves
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+    "xla_cpu_use_fusion_emitters": False,
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Programs:
+    """The compiled functions of an experiment, the same for every seed.
+
+    evaluation() -> evaluate     waits while it is still being compiled
+    seconds                      what compiling took before training could begin
+    """
+
+    init: Callable[..., TrainState]
+    run_chunk: Callable[..., tuple[TrainState, dict[str, Array]]]
+    evaluation: Callable[[], Evaluate]
+    seconds: float
+
+
+def compile_lowered(lowered: Lowered, options: Mapping[str, Any] | None = None) -> Compiled:
+    return lowered.compile(compiler_options=dict(options) if options else None)
+
+
+def compile_parts(
+    parts: Parts, compiling: Callable[[str], AbstractContextManager[None]], compile_one: Compile | None = None
+) -> Programs:
+    """Compiles ahead of any run, so that the time is known and not mixed with training's; `compiling` says what.
+
+    `compile_one` compiles one of them, or knows where it is kept (covey.experiment.program_store).
+    """
+    start = time.monotonic()
+    key = example_key(parts.num_seeds)
+    quickly = COMPILED_QUICKLY if jax.default_backend() == "cpu" else None
+
+    def compiled(part: str, lowered: Lowered, options: Mapping[str, Any] | None = None) -> Future[Compiled]:
+        if compile_one is None:
+            return in_background(lambda: compile_lowered(lowered, options))
+        return in_background(lambda: compile_one(part, lowered, options))
+
+    with compiling("training"):
+        state = state_shapes(parts.loop, key)
+        run_chunk = compiled("run_chunk", parts.loop.run_chunk.lower(state, np.int32(1)))
+        init = compiled("init", parts.loop.init.lower(key), quickly)
+        evaluate = compiled("evaluate", parts.evaluate.lower(state.learner, key))
+        return Programs(
+            init=init.result(),
+            run_chunk=fitting(run_chunk.result()),
+            evaluation=evaluate.result,
+            seconds=time.monotonic() - start,
+        )
+
+
+def in_background(function: Callable[[], _T]) -> Future[_T]:
+    """What `function` gives, computed in a thread of its own; waiting for it can be interrupted by a signal."""
+    future: Future[_T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
+
+
+def fitting(compiled: Compiled) -> Callable[..., tuple[TrainState, dict[str, Array]]]:
+    """`run_chunk` for every train state: JAX forgets how empty arrays are split over devices, programs insist on it."""
+    shardings = compiled.input_shardings[0][0]
+
+    def run_chunk(state: TrainState, num_iterations: Any) -> tuple[TrainState, dict[str, Array]]:
+        state = jax.tree.map(
+            lambda leaf, sharding: leaf if leaf.size else jax.device_put(leaf, sharding), state, shardings
+        )
+        return compiled(state, num_iterations)
+
+    return run_chunk
+
+
+def as_programs(*, init: Compiled, run_chunk: Compiled, evaluate: Compiled, seconds: float) -> Programs:
+    """Programs that were compiled before; `seconds` is what loading them took."""
+    return Programs(init=init, run_chunk=fitting(run_chunk), evaluation=lambda: evaluate, seconds=seconds)
+
+
+def uncompiled(parts: Parts) -> Programs:
+    """For `jit=false`: acting and learning run operation by operation, so that breakpoints see values.
+
+    Resets and evaluations do nothing else than these, and stay compiled; so do steps of covey's own tasks.
+    """
+
+    def run_chunk(state: TrainState, num_iterations: Any) -> tuple[TrainState, dict[str, Array]]:
+        with jax.disable_jit():
+            return parts.loop.run_chunk(state, num_iterations)
+
+    return Programs(init=parts.loop.init, run_chunk=run_chunk, evaluation=lambda: parts.evaluate, seconds=0.0)

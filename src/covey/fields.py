@@ -1,0 +1,195 @@
+"""What a configuration's fields mean, read from the dataclasses themselves: the comments there are the one source.
+
+    lr: float = 1e-3  # step size of Adam
+
+A field's explanation is the comment at its end, or, where that is too long for a line, the comment lines right above
+it. A field that a subclass only gives another default keeps the explanation of the class that it comes from. Members of
+an enum are explained by their value, if that is a text, or by a comment in the same way.
+
+    class Schedule(enum.Enum):
+        linear = "falls linearly to zero"
+
+`covey show`, `covey help` and the tests read them here. Sources are read only when somebody asks.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import enum
+import functools
+import inspect
+import io
+import sys
+import textwrap
+import tokenize
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from covey.checks import limits
+
+FOR_TOOLS = ("# type:", "# noqa", "# fmt:")  # comments that are not for people
+TYPE_WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", dict: "a mapping"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Field:
+    """A field of a configuration and all that is known about it."""
+
+    path: str  # `algorithm.lr`
+    value: Any
+    hint: Any  # its type
+    explanation: str  # empty where its class says nothing
+    limit: str  # `above 0`; empty where nothing is checked
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition(".")[2]
+
+    @property
+    def takes(self) -> str:
+        """What values are allowed: `a number above 0, or null`."""
+        words = type_words(self.hint)
+        if not self.limit:
+            return words
+        return f"{words.removesuffix(', or null')} {self.limit}{', or null' if words.endswith(', or null') else ''}"
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """Where values are names: each with its meaning."""
+        found = enum_in(self.hint)
+        return meanings(found) if found else {}
+
+
+def fields_of(config: Any, path: str) -> Iterator[Field]:
+    """The fields of a dataclass instance; one that is a dataclass itself is followed by its own."""
+    hints, explained, limited = typing.get_type_hints(type(config)), explanations(type(config)), limits(config)
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        yield Field(
+            path=f"{path}.{field.name}" if path else field.name,
+            value=value,
+            hint=hints[field.name],
+            explanation=explained.get(field.name, ""),
+            limit=limited.get(field.name, ""),
+        )
+        if dataclasses.is_dataclass(value) and enum_in(hints[field.name]) is None:
+            yield from fields_of(value, f"{path}.{field.name}" if path else field.name)
+
+
+def explanations(cls: type) -> dict[str, str]:
+    """The explanation of each field of a dataclass that has one; a class's own comes before those it inherits."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        found |= _comments_in(base)
+    return found
+
+
+def meanings(cls: type[enum.Enum]) -> dict[str, str]:
+    """The meaning of each member of an enum; empty for one that says nothing beyond its name."""
+    comments = _comments_in(cls)
+    described = {member.name: member.value for member in cls if isinstance(member.value, str)}
+    said = {name: text for name, text in described.items() if text != name}
+    return {member.name: comments.get(member.name) or said.get(member.name, "") for member in cls}
+
+
+def enum_in(hint: Any) -> type[enum.Enum] | None:
+    """The enum that a type is, or may be."""
+    for candidate in (hint, *typing.get_args(hint)):
+        if isinstance(candidate, type) and issubclass(candidate, enum.Enum):
+            return candidate
+    return None
+
+
+def type_words(hint: Any) -> str:
+    """A type in words: `a list of whole numbers, or null`."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        words = [type_words(argument) for argument in arguments if argument is not type(None)]
+        return " or ".join(words) + (", or null" if type(None) in arguments else "")
+    if origin in (tuple, list):
+        items = dict.fromkeys(type_words(argument) for argument in arguments if argument is not Ellipsis)
+        return f"a list of {' or '.join(_plural(item) for item in items)}" if items else "a list"
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        names = [member.name for member in hint]
+        return f"one of {', '.join(names)}"
+    if dataclasses.is_dataclass(hint):
+        return "a mapping of fields"
+    return TYPE_WORDS.get(origin or hint, "anything")
+
+
+def _plural(words: str) -> str:
+    return words if words.startswith("a list") else words.removeprefix("a ") + "s"
+
+
+# --------------------------------------------------------------------------------------------------------- comments
+
+
+def _comments_in(cls: type) -> Mapping[str, str]:
+    """The comments in the body of one class, by the name that is set beside them."""
+    return _comments_of_module(cls.__module__).get(cls.__qualname__, {})
+
+
+@functools.cache
+def _comments_of_module(module: str) -> dict[str, dict[str, str]]:
+    """The comments of all classes of a module by their qualified names; empty where there is no source to read."""
+    try:
+        return comments_of_source(inspect.getsource(sys.modules[module]))
+    except (KeyError, OSError, TypeError, SyntaxError, tokenize.TokenError):
+        return {}
+
+
+def comments_of_source(source: str) -> dict[str, dict[str, str]]:
+    lines = source.splitlines(keepends=True)
+    found: dict[str, dict[str, str]] = {}
+
+    def visit(node: ast.AST, path: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.ClassDef):
+                found[f"{path}{child.name}"] = _comments_of_class(child, lines)
+                visit(child, f"{path}{child.name}.")
+            elif isinstance(child, ast.FunctionDef):
+                visit(child, f"{path}{child.name}.<locals>.")
+            elif isinstance(child, ast.stmt):  # an `if`, for example
+                visit(child, path)
+
+    visit(ast.parse(source), "")
+    return found
+
+
+def _comments_of_class(node: ast.ClassDef, lines: Sequence[str]) -> dict[str, str]:
+    named = [(name, statement) for statement in node.body if (name := _name_set_by(statement))]
+    if not named:
+        return {}
+    # Only these lines: tokenising takes longer than all the rest.
+    comments = _comments_by_line(lines, node.lineno, named[-1][1].end_lineno or node.lineno)
+
+    def comment_of(statement: ast.stmt) -> str:
+        first = statement.lineno
+        while first - 1 in comments and lines[first - 2].lstrip().startswith("#"):
+            first -= 1
+        above = [comments[number] for number in range(first, statement.lineno)]
+        return " ".join([*above, comments.get(statement.end_lineno or statement.lineno, "")]).strip()
+
+    return {name: text for name, statement in named if (text := comment_of(statement))}
+
+
+def _comments_by_line(lines: Sequence[str], first: int, last: int) -> dict[int, str]:
+    """The comments in lines `first` to `last`, which are counted from 1."""
+    part = io.StringIO(textwrap.dedent("".join(lines[first - 1 : last])))
+    return {
+        first + token.start[0] - 1: token.string.lstrip("# ").strip()
+        for token in tokenize.generate_tokens(part.readline)
+        if token.type == tokenize.COMMENT and not token.string.startswith(FOR_TOOLS)
+    }
+
+
+def _name_set_by(statement: ast.stmt) -> str | None:
+    """The field or member that a statement of a class's body defines."""
+    match statement:
+        case ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]):
+            return name
+        case _:
+            return None

@@ -1,0 +1,33 @@
+"""What stays compiled where `jit=false` runs everything around it operation by operation, under `jax.disable_jit`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import jax
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def is_uncompiled() -> bool:
+    return jax.config.values["jax_disable_jit"]
+
+
+def one_operation(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """`function` as it is; under `jax.disable_jit`, as one compiled operation.
+
+    For what nobody steps through, such as an optimiser: hundreds of operations, one by one, take most of the time.
+    """
+    compiled = jax.jit(function)
+
+    @functools.wraps(function)
+    def call(*arguments: _P.args, **options: _P.kwargs) -> _T:
+        if not is_uncompiled():
+            return function(*arguments, **options)
+        with jax.disable_jit(False):
+            return compiled(*arguments, **options)
+
+    return call

@@ -1,0 +1,255 @@
+"""The process that a command runs in: its output, which nobody may be reading any more, and the signals that end it.
+
+- `lasting_output`: `covey train | head -n 2` trains to the end. What cannot be written is dropped.
+- `stopping_on_signals`: SIGINT, SIGTERM and SIGHUP end a command at once with one line, whatever it is doing.
+- `collected_signals`: within that, for work that saves first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import logging
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from typing import IO, Any
+
+from covey.files import is_disk_error
+
+_HUNG_UP = {errno.EPIPE, errno.EIO}  # the other end of a pipe, or the terminal, is gone
+
+
+# ---------------------------------------------------------------------------------------------------------- output
+
+
+class Outlet(io.RawIOBase):
+    """A file descriptor that drops what cannot be written; `error` says why."""
+
+    def __init__(self, descriptor: int):
+        self._descriptor = descriptor
+        self.error: OSError | None = None
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        return os.isatty(self._descriptor)
+
+    def write(self, data: Any) -> int | None:
+        try:
+            return os.write(self._descriptor, data)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            self.error = error
+            return len(data)
+
+    @property
+    def failed(self) -> bool:
+        """Whether output was lost that somebody may still want: on a full disk, not in a pipe that was closed."""
+        return self.error is not None and self.error.errno not in _HUNG_UP
+
+
+@contextlib.contextmanager
+def lasting_output() -> Iterator[Outlet]:
+    """`sys.stdout` and `sys.stderr` that never fail; yields the outlet of the first."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, outlet = make_lasting(sys.stdout)
+    sys.stderr, _ = make_lasting(sys.stderr)
+    try:
+        yield outlet
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        sys.stdout, sys.stderr = before
+
+
+def make_lasting(stream: Any) -> tuple[IO[str], Outlet]:
+    """`stream` over an `Outlet`. One that is no file (a test's) stays; one that was closed becomes the null device."""
+    if stream is None:
+        return open(os.devnull, "w", encoding="utf-8"), Outlet(-1)
+    if stream not in (sys.__stdout__, sys.__stderr__):
+        return stream, Outlet(-1)
+    stream.flush()
+    outlet = Outlet(stream.fileno())
+    lasting = io.TextIOWrapper(
+        io.BufferedWriter(outlet),
+        encoding=stream.encoding,
+        errors="replace" if stream.errors == "strict" else stream.errors,
+        line_buffering=stream.line_buffering or stream is sys.__stderr__,
+    )
+    return lasting, outlet
+
+
+@contextlib.contextmanager
+def one_line_warnings() -> Iterator[None]:
+    """Warnings of Python, of covey's log, and of a full disk in a thread: one line each on stderr, no traceback."""
+    shown: set[str] = set()
+    logger, handler = logging.getLogger("covey"), _WarningHandler()
+    thread_hook, unraisable_hook = threading.excepthook, sys.unraisablehook
+
+    def show(message: Any, category: Any, *where: Any, **more: Any) -> None:
+        text = " ".join(str(message).split())
+        if text[:40] not in shown:  # JAX repeats what is wrong with its cache for every program
+            shown.add(text[:40])
+            print(f"warning: {text}", file=sys.stderr)
+
+    def report(failure: threading.ExceptHookArgs) -> None:
+        if failure.exc_value is not None and is_disk_error(failure.exc_value):
+            show(f"{failure.thread.name if failure.thread else 'a thread'}: {failure.exc_value}", None)
+        else:
+            thread_hook(failure)
+
+    def drop_late(lost: sys.UnraisableHookArgs) -> None:
+        """Of several arrays that Orbax cannot write, the first closes the loop that the others would report to."""
+        if str(lost.exc_value) != "Event loop is closed":
+            unraisable_hook(lost)
+
+    logger.addHandler(handler)
+    logger.propagate = False
+    threading.excepthook, sys.unraisablehook = report, drop_late
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        try:
+            yield
+        finally:
+            threading.excepthook, sys.unraisablehook = thread_hook, unraisable_hook
+            logger.propagate = True
+            logger.removeHandler(handler)
+
+
+class _WarningHandler(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        print(f"warning: {' '.join(record.getMessage().split())}", file=sys.stderr, flush=True)
+
+
+# --------------------------------------------------------------------------------------------------------- signals
+
+
+def ending_signals() -> list[int]:
+    """Those that ask a command to end. `nohup` has the last one ignored, and means it."""
+    hang_up = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
+    return [signal.SIGINT, signal.SIGTERM, *hang_up]
+
+
+class Stop:
+    """The handler of `stopping_on_signals`. It has nothing to do: a thread ends the process."""
+
+    def __init__(self) -> None:
+        self.before: dict[int, Any] = {}
+
+    def __call__(self, number: int, frame: Any) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def stopping_on_signals(last_words: bytes) -> Iterator[None]:
+    """Ends the process with `last_words` and exit code 128 + signal. Files are whole at any instant, so it may.
+
+    Python runs handlers between its own instructions, and a compiler takes many seconds for one; an exception raised by
+    a handler may land in an import or in the garbage collector, which print it and lose it. So a thread hears of
+    signals by the file descriptor that they are written to, and ends the process.
+    """
+    if threading.current_thread() is not threading.main_thread():  # signals are somebody else's
+        yield
+        return
+    receiver, sender = os.pipe()
+    os.set_blocking(sender, False)
+    stop = Stop()
+    for number in ending_signals():
+        stop.before[number] = signal.signal(number, stop)
+    wakeup = signal.set_wakeup_fd(sender, warn_on_full_buffer=False)
+    threading.Thread(target=_watch, args=(receiver, stop, last_words), name="signals", daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(wakeup)
+        for number, handler in stop.before.items():
+            signal.signal(number, handler)
+        os.close(sender)
+
+
+def _watch(receiver: int, stop: Stop, last_words: bytes) -> None:
+    with open(receiver, "rb", buffering=0) as signals:
+        while received := signals.read(1):
+            if signal.getsignal(received[0]) is stop:  # else somebody collects it
+                with contextlib.suppress(OSError):
+                    if os.isatty(1):
+                        os.write(1, b"\x1b[?25h\n")  # the cursor, which a progress bar hides
+                    os.write(2, last_words)
+                os._exit(128 + received[0])
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal came in the middle of what it may leave. Not an `Exception`, which somebody may catch as a failure."""
+
+    def __init__(self, number: int):
+        super().__init__("interrupted")
+        self.signal = number
+
+
+class Received(list[int]):
+    """The signals that came, in order."""
+
+    raising = False
+
+    @contextlib.contextmanager
+    def raised(self, wanted: bool = True) -> Iterator[None]:
+        """Signals raise `Stopped` in the body, if `wanted`."""
+        if wanted and self:
+            raise Stopped(self[0])
+        self.raising = wanted
+        try:
+            yield
+        finally:
+            self.raising = False
+
+
+@contextlib.contextmanager
+def collected_signals() -> Iterator[Received]:
+    """Collects the signals that end a command instead of dying of them; a second one does what it does elsewhere."""
+    received = Received()
+    previous: dict[int, Any] = {}
+    unraisable = sys.unraisablehook
+
+    def note(number: int, frame: Any) -> None:
+        received.append(number)
+        if received.raising:
+            raise Stopped(number)
+        handler = previous[number]
+        signal.signal(number, handler.before[number] if isinstance(handler, Stop) else handler)
+
+    def again(lost: sys.UnraisableHookArgs) -> None:
+        """Where the garbage collector was interrupted, the exception is lost: a moment later the signal comes again."""
+        if isinstance(lost.exc_value, Stopped):
+            threading.Timer(0.05, insist, [lost.exc_value.signal]).start()
+        else:
+            unraisable(lost)
+
+    def insist(number: int) -> None:
+        main_thread = threading.main_thread().ident
+        if received.raising and main_thread is not None:
+            signal.pthread_kill(main_thread, number)
+
+    try:
+        for caught in ending_signals():
+            previous[caught] = signal.getsignal(caught)
+            signal.signal(caught, note)
+        sys.unraisablehook = again
+    except ValueError:  # not in the main thread: signals are somebody else's
+        pass
+    try:
+        yield received
+    finally:
+        sys.unraisablehook = unraisable
+        for number, handler in previous.items():
+            with contextlib.suppress(ValueError):
+                signal.signal(number, handler)

@@ -1,0 +1,154 @@
+"""Compiled programs are kept, found without tracing, and never used where something about them has changed."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+import threading
+
+import jax
+import numpy as np
+import pytest
+
+from covey.experiment import program_store
+from covey.experiment.build import build
+from covey.experiment.compose import compose
+from covey.experiment.experiment import get_programs, prepare
+from covey.experiment.program_store import ProgramStore, Shelf, experiment_name, has_own_code, is_private
+from covey.experiment.run_directory import read_metrics
+from covey.metrics import WALL_CLOCK
+from covey.ops.random import host_key
+
+TINY = ("task=probe/copy", "algorithm=ippo", "experiment.num_envs=4", "experiment.rollout_length=4", "model.layers=[8]")
+
+
+@pytest.fixture(scope="module")
+def config():
+    config, _ = prepare(compose([*TINY, "experiment.devices=1"]))
+    return config
+
+
+@pytest.fixture
+def store(tmp_path):
+    for name in ("programs", "experiments"):
+        (tmp_path / "store" / name).mkdir(parents=True)
+    return ProgramStore(tmp_path / "store")
+
+
+@pytest.fixture
+def no_jax_cache():
+    """What came out of JAX's cache cannot be written out again, so the command switches it off, and so does this."""
+    from jax.experimental.compilation_cache import compilation_cache
+
+    jax.config.update("jax_enable_compilation_cache", False)
+    compilation_cache.reset_cache()
+    yield
+    jax.config.update("jax_enable_compilation_cache", True)
+    compilation_cache.reset_cache()
+
+
+def keep(store, config, devices):
+    shelf = Shelf.of(store, config, devices, 1)
+    parts = build(config, devices, trace=shelf.kept is None)
+    programs = get_programs(config, parts, shelf)
+    programs.evaluation()
+    for thread in threading.enumerate():
+        if "_save" in thread.name:
+            thread.join()
+    return shelf, programs
+
+
+def test_programs_are_found_again_and_compute_the_same(config, store, no_jax_cache, monkeypatch):
+    devices = jax.devices()[:1]
+    first, compiled = keep(store, config, devices)
+    assert first.kept is None
+    monkeypatch.setattr(program_store, "compile_lowered", lambda *_: pytest.fail("compiled again"))
+    second, loaded = keep(store, config, devices)
+    assert set(second.kept.digests) == {"init", "run_chunk", "evaluate"}
+
+    def learn(programs):
+        state, metrics = programs.run_chunk(programs.init(host_key(3)), np.int32(2))
+        return jax.device_get((state.learner, metrics, programs.evaluation()(state.learner, host_key(4))))
+
+    jax.tree.map(np.testing.assert_array_equal, learn(compiled), learn(loaded))
+
+
+def test_a_damaged_program_is_compiled_again(config, store, no_jax_cache):
+    devices = jax.devices()[:1]
+    keep(store, config, devices)
+    for path in (store.folder / "programs").iterdir():
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    shelf, _ = keep(store, config, devices)
+    assert shelf.load(build(config, devices)) is not None  # compiled again, and kept again
+
+
+def test_the_least_recently_used_programs_go(store):
+    store.most_bytes = 250
+    for number in range(4):
+        path = store.folder / "programs" / str(number)
+        path.write_bytes(b"x" * 100)
+        os.utime(path, (number, number))
+    store._prune()
+    assert {path.name for path in (store.folder / "programs").iterdir()} == {"2", "3"}
+
+
+def test_a_name_covers_all_that_programs_are_made_from(config, monkeypatch):
+    devices = jax.devices()[:1]
+    name = experiment_name(config, devices, 1)
+    assert experiment_name(dataclasses.replace(config, seed=5, run_dir="elsewhere"), devices, 1) == name
+    watched = dataclasses.replace(config.experiment, loggers=("json",), evaluation_interval=7)
+    assert experiment_name(dataclasses.replace(config, experiment=watched), devices, 1) == name
+    others = [
+        experiment_name(prepare(compose([*TINY, "experiment.devices=1", *more]))[0], devices, 1)
+        for more in (["algorithm.lr=0.5"], ["task.time_limit=9"], ["experiment.num_envs=8"], ["experiment.frames=9e6"])
+    ]
+    others += [experiment_name(config, jax.devices()[:2], 1), experiment_name(config, devices, 2)]
+    for part in ("sources_digest", "package_versions", "processor"):
+        with monkeypatch.context() as patch:
+            patch.setattr(program_store, part, lambda: "changed")
+            others.append(experiment_name(config, devices, 1))
+    with monkeypatch.context() as patch:
+        patch.setenv("XLA_FLAGS", os.environ["XLA_FLAGS"] + " --xla_cpu_enable_fast_math=true")
+        others.append(experiment_name(config, devices, 1))
+    assert len({name, *others}) == 1 + len(others)
+
+
+def test_a_users_code_is_never_found_without_tracing(config):
+    assert not has_own_code(config)
+    for changes in ({"imports": ("mine",)}, {"callbacks": ("mine:Watch",)}):
+        changed = dataclasses.replace(config, **changes)
+        assert has_own_code(changed) and experiment_name(changed, jax.devices()[:1], 1) is None
+    hooks = dataclasses.replace(config.hooks, loss="mine:loss")
+    assert has_own_code(dataclasses.replace(config, hooks=hooks))
+
+
+def test_only_a_folder_of_ones_own_is_used(tmp_path):
+    assert is_private(tmp_path)
+    tmp_path.chmod(0o777)
+    assert not is_private(tmp_path)
+
+
+def test_a_second_command_loads_what_the_first_compiled(tmp_path):
+    """In processes of their own: a loaded program must find all that it calls, LAPACK among it, ready."""
+
+    def train(name: str) -> list[dict]:
+        environment = {
+            key: value for key, value in os.environ.items() if not key.startswith("JAX_COMPILATION_CACHE")
+        } | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+        words = [*TINY, "experiment.frames=16", "experiment.evaluation_episodes=2", f"run_dir={tmp_path / name}"]
+        command = [sys.executable, "-m", "covey.cli", "train", *words]
+        answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert answer.returncode == 0, answer.stderr
+        assert ("compiling training" in answer.stdout) == (name == "first")
+        wall_clock = {*WALL_CLOCK, "crc32", "results_crc32"}
+        records = read_metrics(tmp_path / name)
+        return [{key: value for key, value in record.items() if key not in wall_clock} for record in records]
+
+    assert train("first") == train("second")
+    compiled = tmp_path / "cache" / "covey" / "compiled"
+    assert len(list((compiled / "programs").iterdir())) == 3
+    assert compiled.stat().st_mode & 0o077 == 0

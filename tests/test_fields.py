@@ -1,0 +1,154 @@
+"""Every field of a configuration explains itself: comments on the dataclasses are read, and each field has one."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import typing
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from covey import cli, registry
+from covey.checks import above_zero, at_least, between_0_and_1, limits
+from covey.experiment.config import LOOPS, Config, HooksConfig
+from covey.fields import comments_of_source, enum_in, explanations, fields_of, meanings, type_words
+
+
+class Colour(enum.Enum):
+    red = "the colour of tomatoes"
+    blue = "blue"  # the colour of the sky
+    green = "green"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Inner:
+    depth: int = 1  # how deep
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Base:
+    width: int = 2  # how wide
+    # a longer story about the colour,
+    # in two lines
+    colour: Colour = Colour.red
+    plain: float = 0.0
+
+    share: float | None = 0.5  # from nothing to all
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "width")
+        between_0_and_1(self, "share")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Derived(Base):
+    width: int = 3
+    plain: float = 1.0  # said here
+    inner: Inner = Inner()
+    sizes: tuple[int, ...] = (
+        1,
+        2,
+    )  # over several lines
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        above_zero(self, "plain")
+
+
+def test_comments_are_read_from_the_class_and_those_it_inherits_from() -> None:
+    assert explanations(Base) == {
+        "width": "how wide",
+        "colour": "a longer story about the colour, in two lines",
+        "share": "from nothing to all",
+    }
+    assert explanations(Derived) == explanations(Base) | {"plain": "said here", "sizes": "over several lines"}
+
+
+def test_a_class_inside_a_function_and_one_without_a_source() -> None:
+    @dataclasses.dataclass
+    class Local:
+        x: int = 1  # of here
+
+    assert explanations(Local) == {"x": "of here"}
+    assert explanations(dataclasses.make_dataclass("Made", [("x", int, 1)])) == {}
+
+
+def test_comments_for_tools_and_between_classes_are_not_for_people() -> None:
+    source = "class A:\n    x = 1  # noqa\n    # fmt: off\n    y = 2\n# of nothing\n\nz = 3  # neither\n"
+    assert comments_of_source(source) == {"A": {}}
+
+
+def test_values_with_names_have_meanings() -> None:
+    assert meanings(Colour) == {"red": "the colour of tomatoes", "blue": "the colour of the sky", "green": ""}
+
+
+def test_limits_are_those_that_are_checked() -> None:
+    assert limits(Derived()) == {"width": "from 1 up", "share": "from 0 to 1", "plain": "above 0"}
+    assert limits(Inner()) == {}
+
+
+def test_fields_know_all_about_themselves() -> None:
+    fields = {field.path: field for field in fields_of(Derived(), "task")}
+    names = ["width", "colour", "plain", "share", "inner", "inner.depth", "sizes"]
+    assert list(fields) == [f"task.{name}" for name in names]
+    assert fields["task.share"].takes == "a number from 0 to 1, or null"
+    assert fields["task.colour"].choices == meanings(Colour)
+    assert (fields["task.inner.depth"].value, fields["task.inner.depth"].explanation) == (1, "how deep")
+
+
+@pytest.mark.parametrize(
+    ("hint", "words"),
+    [
+        (int, "a whole number"),
+        (float | None, "a number, or null"),
+        (bool, "true or false"),
+        (tuple[int, ...], "a list of whole numbers"),
+        (tuple[tuple[str, ...], ...] | None, "a list of a list of texts, or null"),
+        (int | tuple[int, ...], "a whole number or a list of whole numbers"),
+        (dict[str, Any], "a mapping"),
+        (Colour, "one of red, blue, green"),
+        (Any, "anything"),
+    ],
+)
+def test_types_in_words(hint: Any, words: str) -> None:
+    assert type_words(hint) == words
+
+
+# ------------------------------------------------------------------------------------------------ every real field
+
+
+def configurations() -> Iterator[tuple[str, Any]]:
+    """Every dataclass that a user can set fields of, with a name to find it by."""
+    yield "Config", Config
+    yield "hooks", HooksConfig
+    yield from ((f"loop {name}", loop) for name, loop in LOOPS.items())
+    for verb, options in cli.OPTIONS.items():
+        yield verb, registry.import_attribute(options) if isinstance(options, str) else options
+    for kind in (registry.algorithms, registry.models, registry.tasks):
+        yield from ((f"{kind.kind} {entry.name}", type(entry.defaults())) for entry in kind)
+
+
+def test_every_field_and_every_value_is_explained() -> None:
+    checked: set[type] = set()
+    problems = []
+    for name, cls in configurations():
+        if cls in checked:
+            continue
+        checked.add(cls)
+        hints, explained = typing.get_type_hints(cls), explanations(cls)
+        for field in dataclasses.fields(cls):
+            text = explained.get(field.name, "")
+            if not text or "None" in text:  # what a user types is null
+                problems.append(f"{name}: {cls.__name__}.{field.name}")
+            values = enum_in(hints[field.name])
+            if values:
+                problems += [f"{values.__name__}.{value}" for value, meaning in meanings(values).items() if not meaning]
+    assert not problems
+    assert len(checked) > 60
+
+
+def test_nested_fields_are_explained_too() -> None:
+    for loop in LOOPS.values():
+        assert all(field.explanation for field in fields_of(loop(), "experiment"))

@@ -1,0 +1,166 @@
+"""The process of a command: output that nobody reads any more, and signals at any moment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from covey.errors import Interrupted
+from covey.experiment.checkpoint import Checkpoints
+from covey.experiment.experiment import Experiment
+from covey.process import Stopped, collected_signals, ending_signals
+
+SMALL = {
+    "task": "probe/copy",
+    "algorithm": "ippo",
+    "model.layers": "[8]",
+    "algorithm.num_minibatches": 2,
+    "experiment.num_envs": 8,
+    "experiment.rollout_length": 8,
+    "experiment.devices": 1,
+    "experiment.frames": 256,
+    "experiment.evaluation_interval": 0,
+    "experiment.evaluation_episodes": 4,
+}
+
+
+def covey(*arguments: str, **options) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "covey.cli", *arguments]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **options)
+
+
+def train(path: Path, fields: dict = SMALL, **options) -> subprocess.Popen[str]:
+    return covey("train", f"run_dir={path}", *(f"{name}={value}" for name, value in fields.items()), **options)
+
+
+# ---------------------------------------------------------------------------------------------------------- output
+
+
+def test_a_closed_output_does_not_end_training(tmp_path):
+    process = train(tmp_path / "run", stdout=subprocess.PIPE)
+    process.stdout.readline()
+    process.stdout.close()  # as `head -n 1` does
+    _, err = process.communicate(timeout=240)
+    assert (process.returncode, err) == (0, "")
+    assert Checkpoints(tmp_path / "run" / "checkpoints").iterations() == [4]
+
+
+def test_lists_end_quietly_where_nobody_reads(tmp_path):
+    process = covey("list", "tasks", stdout=subprocess.PIPE)
+    process.stdout.close()
+    assert (process.wait(60), process.stderr.read()) == (0, "")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no full device")
+def test_a_full_output_is_one_line_at_the_end():
+    with open("/dev/full", "w") as full:
+        process = covey("list", "tasks", stdout=full)
+    assert process.wait(60) == 1
+    assert process.stderr.read() == "covey: cannot write to standard output: No space left on device\n"
+
+
+# --------------------------------------------------------------------------------------------------------- signals
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_end_what_is_busy_in_compiled_code(number):
+    script = """
+        import hashlib
+        from covey.process import stopping_on_signals
+        with stopping_on_signals(b"covey: interrupted\\n"):
+            print("begun", flush=True)
+            hashlib.pbkdf2_hmac("sha256", b"minutes in one call", b"", 10**9)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.readline()
+        process.send_signal(number)
+        _, err = process.communicate(timeout=10)
+    assert (process.returncode, err) == (128 + number, "covey: interrupted\n")
+
+
+def test_a_signal_while_compiling_leaves_one_line(tmp_path):
+    environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}
+    process = train(tmp_path / "run", stdout=subprocess.PIPE, env=environment)
+    while "compiling training" not in (line := process.stdout.readline()):
+        assert line
+    process.send_signal(signal.SIGTERM)
+    started = time.monotonic()
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (143, "covey: interrupted\n")
+    assert time.monotonic() - started < 5
+
+
+def test_hanging_up_is_collected_unless_it_is_ignored():
+    with collected_signals() as received:
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert received == [signal.SIGHUP]
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        assert signal.SIGHUP not in ending_signals()
+        with collected_signals() as received:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert received == []
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_what_may_be_left_in_the_middle_is_left():
+    with collected_signals() as received:
+        with pytest.raises(Stopped), received.raised():
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(10)
+        with pytest.raises(Stopped), received.raised():  # it had come before
+            raise AssertionError("begun")
+        with received.raised(False):
+            pass
+        assert received == [signal.SIGTERM]
+
+
+def test_a_signal_that_the_garbage_collector_swallows_comes_again():
+    class Dies:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with collected_signals() as received, pytest.raises(Stopped), received.raised():
+        Dies()
+        time.sleep(10)
+
+
+@pytest.mark.parametrize(("rollout_length", "saved"), [pytest.param(2, True, marks=pytest.mark.slow), (100_000, False)])
+def test_uncompiled_training_ends_in_seconds(tmp_path, capsys, rollout_length, saved):
+    """In the middle of an iteration, which may take minutes."""
+    path = tmp_path / "run"
+    fields = {**SMALL, "experiment.rollout_length": rollout_length, "experiment.frames": 8_000_000}
+    fields |= {"experiment.num_envs": 2, "algorithm.epochs": 1, "algorithm.num_minibatches": 1}
+    enough = 2 if saved else 1  # lines: the evaluation at frame 0, and the first iteration
+    sent: list[float] = []
+
+    def interrupt() -> None:
+        while not (path / "metrics.jsonl").exists() or (path / "metrics.jsonl").read_bytes().count(b"\n") < enough:
+            time.sleep(0.01)
+        time.sleep(0.05)
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    watcher = threading.Thread(target=interrupt, daemon=True)
+    watcher.start()
+    with pytest.raises(Interrupted) as caught:
+        Experiment(run_dir=str(path), jit=False, fields=fields).run()
+    assert time.monotonic() - sent[0] < 10
+    assert caught.value.signal == signal.SIGTERM
+    iterations = Checkpoints(path / "checkpoints").iterations()
+    said = capsys.readouterr().out
+    if saved:
+        lines = (path / "metrics.jsonl").read_bytes().count(b"\n")
+        assert iterations == [lines - 1] and "interrupted: saved at" in said
+    else:
+        assert iterations == [] and "interrupted before the first checkpoint" in said

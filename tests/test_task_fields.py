@@ -1,0 +1,97 @@
+"""One field says who receives which reward; VMAS's names for it are accepted, and texts follow it."""
+
+from __future__ import annotations
+
+import pytest
+
+import covey
+from covey.envs.base import Reward
+from covey.errors import UsageError
+from covey.experiment.compose import compose
+from covey.experiment.config import from_dict, to_dict
+from covey.registry import renamed
+from covey.report.runs import read_runs
+from covey.task_fields import SHARED_REWARD_NAMES
+
+
+@pytest.mark.parametrize(
+    ("fields", "reward"),
+    [
+        ({}, None),
+        ({"reward": "team_sum"}, "team_sum"),
+        ({"shared_rew": True}, "shared"),
+        ({"shared_reward": False}, "individual"),
+        ({"reward": "individual", "shared_rew": True}, "shared"),  # as older configurations have it
+        ({"reward": "shared", "shared_reward": False}, "individual"),
+        ({"reward": Reward.shared, "shared_reward": False}, "individual"),
+        ({"reward": "team_mean", "shared_rew": False}, "team_mean"),
+    ],
+)
+def test_the_switch_is_a_value_of_reward(fields, reward):
+    found = renamed(SHARED_REWARD_NAMES, {"n_agents": 3, **fields}, "task")
+    assert found == {"n_agents": 3} | ({"reward": reward} if reward else {})
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"reward": "team_sum", "shared_rew": True}, "give only one of them"),
+        ({"shared_rew": 1}, "true or false"),
+    ],
+)
+def test_names_that_disagree_are_refused(fields, words):
+    with pytest.raises(UsageError, match=words):
+        renamed(SHARED_REWARD_NAMES, fields, "task")
+
+
+OWN = "sum of the agent's own rewards"
+
+
+@pytest.mark.parametrize(
+    ("task", "fields", "returns"),
+    [
+        ("vmas/navigation", {}, OWN),
+        ("vmas/navigation", {"shared_rew": True}, f"{OWN}; every agent gets the sum of all progress"),
+        ("vmas/navigation", {"reward": "shared"}, f"{OWN}; every agent gets the sum of all progress"),
+        ("vmas/navigation", {"reward": "team_mean"}, f"{OWN}; every agent gets the mean over the team"),
+        ("vmas/sampling", {"shared_rew": True}, f"{OWN}; every agent gets the sum over the team"),
+        ("vmas/multi_give_way", {}, f"{OWN}; every agent gets the sum of all progress"),
+        ("vmas/passage", {}, f"{OWN}; every agent gets the sum of all progress"),
+        ("vmas/passage", {"shared_reward": False}, OWN),
+        ("vmas/discovery", {"reward": "team_sum"}, f"{OWN}; every agent gets the sum over the team"),
+        ("probe/copy", {"reward": "team_sum"}, f"{OWN}; every agent gets the sum over the team"),
+    ],
+)
+def test_texts_follow_the_field(task, fields, returns):
+    assert covey.make_env(task, **fields).spec.returns == returns
+
+
+def test_tasks_that_do_not_share_by_themselves_say_so():
+    with pytest.raises(UsageError, match=r"reward=shared is for tasks that share it by themselves"):
+        covey.make_env("vmas/balance", reward="shared")
+    with pytest.raises(UsageError, match="unknown field of task 'shared_rew'"):
+        covey.make_env("vmas/balance", shared_rew=True)
+
+
+def test_the_command_line_and_older_configurations_take_both_names():
+    config = compose(["task=vmas/passage", "task.shared_reward=false"])
+    assert config.task.config.reward is Reward.individual
+    stored = to_dict(config)
+    assert "shared_reward" not in stored["task"]
+    older = {**stored, "task": {**stored["task"], "reward": "individual", "shared_reward": True}}
+    assert from_dict(older).task.config.reward is Reward.shared
+    with pytest.raises(UsageError, match="give only one of them"):
+        compose(["task=vmas/navigation", "task.shared_rew=true", "task.reward=individual"])
+
+
+def test_reports_compare_older_runs_with_new_ones(tmp_path):
+    results = '{"vmas": {"passage": {"ippo": {"seed_%d": {"step_0": {"step_count": 0, "mean_return": [1.0]}}}}}}'
+    tasks = ["{name: vmas/passage, reward: individual, shared_reward: true}", "{name: vmas/passage, reward: shared}"]
+    for seed, task in enumerate(tasks):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        (folder / "config.yaml").write_text(f"task: {task}\nseed: {seed}\n")
+        (folder / "results.json").write_text(results % seed)
+    runs, _ = read_runs([tmp_path])
+    assert [run.task for run in runs] == ["vmas/passage", "vmas/passage"]
+    assert [run.config["task"]["reward"] for run in runs] == ["shared", "shared"]
