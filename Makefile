@@ -23,7 +23,7 @@ suite: $(DEV_READY)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 slow: $(DEV_READY)
-	COVEY_TESTS_OPTIMISED=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m slow
+	COVEY_TESTS_OPTIMISED=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m slow -o faulthandler_timeout=3600
 
 lint: $(DEV_READY)
 	$(BIN)/ruff check .

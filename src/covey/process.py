@@ -188,6 +188,9 @@ def _watch(receiver: int, stop: Stop, last_words: bytes) -> None:
                 os._exit(128 + received[0])
 
 
+SECONDS_TO_LEAVE = 0.2  # after a signal, until it is raised again
+
+
 class Stopped(KeyboardInterrupt):
     """A signal came in the middle of what it may leave. Not an `Exception`, which somebody may catch as a failure."""
 
@@ -221,20 +224,20 @@ def collected_signals() -> Iterator[Received]:
     unraisable = sys.unraisablehook
 
     def note(number: int, frame: Any) -> None:
-        received.append(number)
+        if number not in received or not received.raising:
+            received.append(number)
         if received.raising:
+            threading.Timer(SECONDS_TO_LEAVE, insist, [number]).start()
             raise Stopped(number)
         handler = previous[number]
         signal.signal(number, handler.before[number] if isinstance(handler, Stop) else handler)
 
-    def again(lost: sys.UnraisableHookArgs) -> None:
-        """Where the garbage collector was interrupted, the exception is lost: a moment later the signal comes again."""
-        if isinstance(lost.exc_value, Stopped):
-            threading.Timer(0.05, insist, [lost.exc_value.signal]).start()
-        else:
+    def drop(lost: sys.UnraisableHookArgs) -> None:
+        if not isinstance(lost.exc_value, Stopped):
             unraisable(lost)
 
     def insist(number: int) -> None:
+        """Destructors and callbacks from C lose the exceptions that are raised in them, so the signal comes again."""
         main_thread = threading.main_thread().ident
         if received.raising and main_thread is not None:
             signal.pthread_kill(main_thread, number)
@@ -243,7 +246,7 @@ def collected_signals() -> Iterator[Received]:
         for caught in ending_signals():
             previous[caught] = signal.getsignal(caught)
             signal.signal(caught, note)
-        sys.unraisablehook = again
+        sys.unraisablehook = drop
     except ValueError:  # not in the main thread: signals are somebody else's
         pass
     try:

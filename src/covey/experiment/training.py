@@ -247,7 +247,7 @@ class Training:
     def _train(self) -> None:
         """Chunk after chunk. With callbacks, each is finished before the next is sent, so that they can steer it."""
         first = self._plan_evaluation() if self.iteration == 0 and not self._evaluated else None
-        if first is not None and (self.callbacks or not self.num_iterations):
+        if first is not None and (self.callbacks or not self.config.jit or not self.num_iterations):
             self._evaluate(first)
             first = None
         pending = self._dispatch() if self.iteration < self.num_iterations else None
