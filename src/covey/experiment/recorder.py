@@ -73,7 +73,7 @@ class Recorder:
         self.checkpoints = Checkpoints(
             run.checkpoints, keep=experiment.checkpoint_keep, warn=warn, check=run.check_lease
         )
-        self.latest_returns: dict[str, float] = {}  # by group; "" is that of `mean_return`
+        self._latest_returns: dict[str, float] = {}
         self._warn = warn
         self._spec = spec
         self._frames_per_iteration = frames_per_iteration
@@ -170,11 +170,15 @@ class Recorder:
             record = {name: float(values[i]) for name, values in chunk.items()}
             record = {names.ITERATION: number, **record, names.FRAMES_PER_SECOND: rate}
             self._record(names.TRAIN, record, number * self._frames_per_iteration)
-        for group, name in self._shown_returns().items():
-            value = record.get(f"collection/{name}", math.nan)  # a user's hook may drop it
-            if math.isfinite(value):
-                self.latest_returns[group] = value
         return record
+
+    def latest_returns(self, chunk: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """By group, the last returns that are known after a chunk of iterations; "" is that of `mean_return`."""
+        for group, name in self._shown_returns().items():
+            values = chunk.get(f"collection/{name}", [math.nan])  # a user's hook may drop it
+            if math.isfinite(values[-1]):
+                self._latest_returns[group] = float(values[-1])
+        return self._latest_returns
 
     def _shown_returns(self) -> dict[str, str]:
         """Metrics by group: of those that are shown one by one, and as "" the `mean_return`."""

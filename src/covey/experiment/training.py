@@ -255,15 +255,13 @@ class Training:
             size, history, started = pending
             chunk = {name: np.asarray(values)[:size] for name, values in history.items()}  # waits for the device
             seconds = time.monotonic() - started
-            if first is not None:  # not before the first chunk, because it may still have been compiling
-                self._evaluate(first)
-                first = None
             self._spend(training=seconds)
             by_seed = self._by_seed(chunk, axis=1)
             also = "; `covey resume` of the other seeds goes on without it" if self._together else ""
             for recorder, own in zip(self._recorders, by_seed, strict=True):
                 recorder.check_finite(own, self.iteration, also)
             self.iteration += size
+            self._show_progress(by_seed, seconds)
             self._chunk_size = _next_chunk_size(size, seconds, self.parts.loop.max_iterations)
             due = self._is_due(self.evaluation_interval)
             evaluation = self._dispatch_evaluation(self._plan_evaluation()) if due else None
@@ -274,6 +272,9 @@ class Training:
             iteration = self.iteration
             pending = None if interrupted or self.callbacks or not self.config.jit else self._dispatch()
 
+            if first is not None:  # not earlier, because it may still be compiling
+                self._evaluate(first)
+                first = None
             self._record_chunk(by_seed, iteration, seconds)
             if evaluation is not None:
                 values = self._wait_for_evaluation(evaluation)
@@ -379,19 +380,26 @@ class Training:
 
     # ------------------------------------------------------------------------------------------ recording and saving
 
-    def _record_chunk(self, by_seed: list[dict[str, np.ndarray]], iteration: int, seconds: float) -> None:
-        size = len(next(iter(by_seed[0].values())))
-        rate = size * self.frames_per_iteration / max(seconds, 1e-9)  # of each seed
-        records = [
-            recorder.record_chunk(own, iteration, rate * len(by_seed))
-            for recorder, own in zip(self._recorders, by_seed, strict=True)
-        ]
-        returns = mean_by_name([recorder.latest_returns for recorder in self._recorders])
+    def _show_progress(self, by_seed: list[dict[str, np.ndarray]], seconds: float) -> None:
+        latest = [recorder.latest_returns(own) for recorder, own in zip(self._recorders, by_seed, strict=True)]
+        returns = mean_by_name(latest)
         mean_return = returns.pop("", None)
         self.console.progress(
-            iteration * self.frames_per_iteration, mean_return=mean_return, by_group=returns, frames_per_second=rate
+            self.frames, mean_return=mean_return, by_group=returns, frames_per_second=self._rate(by_seed, seconds)
         )
+
+    def _record_chunk(self, by_seed: list[dict[str, np.ndarray]], iteration: int, seconds: float) -> None:
+        rate = self._rate(by_seed, seconds) * len(by_seed)
+        records = [
+            recorder.record_chunk(own, iteration, rate)
+            for recorder, own in zip(self._recorders, by_seed, strict=True)
+        ]
         self._call("on_iteration", records[0])
+
+    def _rate(self, by_seed: list[dict[str, np.ndarray]], seconds: float) -> float:
+        """Frames per second of each seed."""
+        size = len(next(iter(by_seed[0].values())))
+        return size * self.frames_per_iteration / max(seconds, 1e-9)
 
     def _on_host(self, parts: dict[str, PyTree]) -> list[dict[str, PyTree]]:
         """Copies of each seed's share, taken one after another, so that the device holds one of them at a time."""

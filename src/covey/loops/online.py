@@ -158,7 +158,8 @@ def make_online_loop(
 
     def chunk(state: TrainState, num_iterations: Array) -> tuple[TrainState, dict[str, Array]]:
         state = without_device_axis(state)
-        iterate_all = each_seed(iterate, in_axes=(SEED_AXES,), out_axes=(SEED_AXES, 0))
+        # Jitted, so that it is traced once for its shapes and its body; `inline` leaves the program as it is.
+        iterate_all = jax.jit(each_seed(iterate, in_axes=(SEED_AXES,), out_axes=(SEED_AXES, 0)), inline=True)
         with jax.disable_jit(False):  # with `jit=false`, loops would be traced round by round for their shapes alone
             shapes = jax.eval_shape(iterate_all, state)[1]
         empty = jax.tree.map(lambda x: jnp.full((max_iterations, *x.shape), jnp.nan, x.dtype), shapes)
