@@ -73,9 +73,11 @@ def compile_parts(
         run_chunk = compiled("run_chunk", parts.loop.run_chunk.lower(state, np.int32(1)))
         init = compiled("init", parts.loop.init.lower(key), quickly)
         lowered = parts.evaluate.lower(state.learner, key)
-        programs = {"init": init.result(), "run_chunk": fitting(run_chunk.result())}
+        training = fitting(run_chunk.result())
         evaluate = compiled("evaluate", lowered)  # not beside training's program, which would take longer
-        return Programs(**programs, evaluation=evaluate.result, seconds=time.monotonic() - start)
+        return Programs(
+            init=init.result(), run_chunk=training, evaluation=evaluate.result, seconds=time.monotonic() - start
+        )
 
 
 def in_background(function: Callable[[], _T]) -> Future[_T]:

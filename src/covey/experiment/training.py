@@ -391,8 +391,7 @@ class Training:
     def _record_chunk(self, by_seed: list[dict[str, np.ndarray]], iteration: int, seconds: float) -> None:
         rate = self._rate(by_seed, seconds) * len(by_seed)
         records = [
-            recorder.record_chunk(own, iteration, rate)
-            for recorder, own in zip(self._recorders, by_seed, strict=True)
+            recorder.record_chunk(own, iteration, rate) for recorder, own in zip(self._recorders, by_seed, strict=True)
         ]
         self._call("on_iteration", records[0])
 
