@@ -170,6 +170,11 @@ def test_a_state_without_a_declaration_takes_nothing():
 
     for state, fields in ((Undeclared, {}), (Declared, {("agents", "params")})):
         assert set(learned_fields({"agents": state(params=jnp.zeros(2))})) == set(fields)
+    source = Source(path="runs/other", arrays={("agents", "params"): np.ones(2)})
+    algorithm = make_algorithm("iql", "probe/copy")
+    undeclared = dataclasses.replace(algorithm, init=lambda key: {"agents": Undeclared(params=jnp.zeros(2))})
+    with pytest.raises(UsageError, match=r"declares no learned parameters; .* covey\.types\.learned\(\)"):
+        plan_transfer(source, undeclared)
 
 
 @pytest.mark.slow

@@ -65,6 +65,11 @@ def plan_transfer(source: Source, algorithm: Algorithm) -> Transfer:
     learner = jax.eval_shape(algorithm.init, jax.random.key(0))
     shapes = {path: leaf.shape for path, leaf in paths_and_leaves(learner)}
     fields = learned_fields(learner)
+    if not any(declared.parameters for declared in fields.values()):
+        raise UsageError(
+            f"init_from={source.path}: this algorithm's state declares no learned parameters; "
+            "mark their field in its class: `params: Any = covey.types.learned()`"
+        )
     fitting = {path for path, shape in shapes.items() if path in source.arrays and source.arrays[path].shape == shape}
     fitting -= incomplete_statistics(shapes, fields, fitting)
     taken: dict[Path, np.ndarray] = {}
