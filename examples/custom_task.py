@@ -42,7 +42,11 @@ class Meet:
     @property
     def spec(self) -> EnvSpec:
         # Agents of one kind are one group, stacked on one axis. Agents that see or do something else are another group.
-        walkers = GroupSpec(num_agents=self.config.num_agents, observation_shape=(2,), action=Discrete(3))
+        # `shared_reward` says that all agents of a group earn the same; MASAC then takes a cheaper actor's gradient.
+        # Groups that oppose each other are named in `EnvSpec.teams`, and their returns are shown apart.
+        walkers = GroupSpec(
+            num_agents=self.config.num_agents, observation_shape=(2,), action=Discrete(3), shared_reward=True
+        )
         return EnvSpec(
             groups={"walkers": walkers},
             time_limit=self.config.time_limit,

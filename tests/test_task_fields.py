@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 import covey
@@ -58,6 +60,11 @@ OWN = "sum of the agent's own rewards"
         ("vmas/multi_give_way", {}, f"{OWN}; every agent gets the sum of all progress"),
         ("vmas/passage", {}, f"{OWN}; every agent gets the sum of all progress"),
         ("vmas/passage", {"shared_reward": False}, OWN),
+        ("vmas/dispersion", {}, f"{OWN}; every agent gets 1 for each piece that is eaten"),
+        ("vmas/dispersion", {"share_reward": False}, OWN),
+        ("vmas/simple_tag", {}, f"{OWN}; adversaries get the sum over their team"),
+        ("vmas/simple_tag", {"adversaries_share_rew": False}, OWN),
+        ("vmas/simple_tag", {"reward": "team_mean"}, f"{OWN}; every agent gets the mean over the team"),
         ("vmas/discovery", {"reward": "team_sum"}, f"{OWN}; every agent gets the sum over the team"),
         ("probe/copy", {"reward": "team_sum"}, f"{OWN}; every agent gets the sum over the team"),
     ],
@@ -71,6 +78,21 @@ def test_tasks_that_do_not_share_by_themselves_say_so():
         covey.make_env("vmas/balance", reward="shared")
     with pytest.raises(UsageError, match="unknown field of task 'shared_rew'"):
         covey.make_env("vmas/balance", shared_rew=True)
+
+
+def test_rewards_are_shared_once():
+    """simple_tag lets adversaries share by itself; with `reward`, all teams share, and not the sum of a sum."""
+    still = {"adversary": jnp.zeros((3, 2)), "agent": jnp.zeros((1, 2))}
+
+    def rewards(**fields: str | bool) -> list[float]:
+        env = covey.make_env("vmas/simple_tag", bound=0.1, **fields)  # so small that most are in contact
+        _, timestep = env.step(env.reset(jax.random.key(0))[0], still, jax.random.key(1))
+        return timestep.groups["adversary"].reward.tolist()
+
+    own = rewards(adversaries_share_rew=False)
+    assert sum(own) > 0
+    assert rewards() == rewards(reward="team_sum") == [sum(own)] * 3
+    assert rewards(reward="team_mean") == pytest.approx([sum(own) / 3] * 3)
 
 
 def test_the_command_line_and_older_configurations_take_both_names():

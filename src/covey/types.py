@@ -37,7 +37,7 @@ def learned(*, copies: str | None = None, parameters: bool = True) -> Any:
 
     Fields without it (optimiser, counters, schedules) start fresh. `copies` marks a target network: it names the field
     that the target equals at the start of a run (`params`, or a part of it, `params.critic`). `parameters=False` marks
-    statistics, such as moments of observations: they come along, but alone they are not worth a transfer.
+    statistics, such as moments of observations: they come whole or not at all, and alone they are not worth a transfer.
     """
     return dataclasses.field(metadata={LEARNED: Learned(copies=copies, parameters=parameters)})
 

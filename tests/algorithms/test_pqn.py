@@ -59,6 +59,22 @@ def test_layer_norm_is_on_unless_the_user_says_otherwise(tmp_path):
     compose(["task=probe/copy", "algorithm=pqn", "model=sequence"])  # whose stages have norms of their own
 
 
+def test_layer_norm_of_groups_of_agents():
+    def norm(*words: str) -> Norm:
+        model = compose(["task=probe/groups", *words]).model
+        return model.groups.get("guessers", model).config.norm
+
+    member = "algorithm.groups.guessers=pqn"
+    assert norm("algorithm=pqn", "model.groups.guessers=gru") is Norm.layer
+    assert norm("algorithm=pqn", "model.groups.guessers=gru", "model.groups.guessers.norm=none") is Norm.none
+    assert norm("algorithm=ippo", member) is Norm.layer
+    assert norm("algorithm=ippo", member, "model.groups.guessers=gru") is Norm.layer
+    assert norm("algorithm=ippo", member, "model.groups.guessers.layers=[8]") is Norm.layer
+    assert norm("algorithm=ippo", member, "model.groups.guessers.norm=none") is Norm.none
+    assert norm("algorithm=ippo", member, "model.norm=none") is Norm.none
+    assert compose(["task=probe/groups", "algorithm=ippo", member]).model.config.norm is Norm.none
+
+
 def test_layer_norm_from_python():
     params = jax.eval_shape(make_algorithm("pqn", make_env("probe/copy").spec).init, jax.random.key(0))["agents"].params
     assert "norms" in params["model"]["mlp"]

@@ -238,6 +238,12 @@ SHAPES = {
     "bounds": (with_group(action=Continuous((1.0,), (-1.0,))), "each low below its high"),
     "choices": (with_group(action=MultiDiscrete(())), "at least one action for each choice"),
 }
+
+
+def own(_):
+    return jnp.arange(AGENTS, dtype=jnp.float32)
+
+
 VALUES = {
     "nan": (
         after_step(lambda t: changed(t, reward=lambda x: x.at[1].set(jnp.nan))),
@@ -271,6 +277,14 @@ VALUES = {
             {},
         ),
         "step gives group 'agents' an agent that dies other than once, its spec says keeps_lifetimes",
+    ),
+    "unequal rewards": (
+        type("Unequal", (after_step(lambda t: changed(t, reward=own)), with_group(shared_reward=True)), {}),
+        "step gives agents of group 'agents' a different reward, its spec says shared_reward",
+    ),
+    "unequal shaping": (
+        type("Unequal", (both(lambda t: changed(t, shaping=own)), with_group(shared_reward=True)), {}),
+        "step gives agents of group 'agents' a different shaping, its spec says shared_reward",
     ),
 }
 

@@ -145,6 +145,20 @@ def test_biases_scalars_and_moments_alone_are_no_transfer():
         plan_transfer(source, make_algorithm("ippo", "probe/rows"))
 
 
+def test_statistics_come_whole_or_not_at_all():
+    """With more agents, ids make observations longer. The number of those seen before, which fits any run, would keep
+    the fresh mean and variance as they are for a whole training."""
+    source = make_source(make_algorithm("ippo", "probe/copy"))
+    seen = {path: array + 1000.0 if "moments" in path[1] else array for path, array in source.arrays.items()}
+    source = dataclasses.replace(source, arrays=seen)
+    learner, said = started(make_algorithm("ippo", "probe/copy", "task.num_agents=3"), source)
+    assert learner[("agents", "observation_moments", "weight")] == 0.0
+    np.testing.assert_array_equal(learner[("agents", "observation_moments", "variance")], np.ones(4))
+    assert learner[("agents", "value_moments", "weight")] == 1000.0
+    taken, rest = said.split("; fresh: ")
+    assert "observation_moments" in rest and "value_moments (3 arrays)" in taken
+
+
 def test_a_state_without_a_declaration_takes_nothing():
     @pytree
     class Undeclared:
@@ -156,6 +170,11 @@ def test_a_state_without_a_declaration_takes_nothing():
 
     for state, fields in ((Undeclared, {}), (Declared, {("agents", "params")})):
         assert set(learned_fields({"agents": state(params=jnp.zeros(2))})) == set(fields)
+    source = Source(path="runs/other", arrays={("agents", "params"): np.ones(2)})
+    algorithm = make_algorithm("iql", "probe/copy")
+    undeclared = dataclasses.replace(algorithm, init=lambda key: {"agents": Undeclared(params=jnp.zeros(2))})
+    with pytest.raises(UsageError, match=r"declares no learned parameters; .* covey\.types\.learned\(\)"):
+        plan_transfer(source, undeclared)
 
 
 @pytest.mark.slow

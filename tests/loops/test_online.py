@@ -114,6 +114,19 @@ def test_updates_that_are_due_by_hand():
         assert updates_due(learning, jnp.int32(held), jnp.int32(collected)) == due  # type: ignore[arg-type]
 
 
+def test_one_update_an_iteration_is_spread_while_a_lost_buffer_fills(fresh):
+    """Rounded, none would be due until half of the buffer is filled: 16 of 32 iterations."""
+    fields = ("model.layers=[8]", "experiment.updates=1")
+    team = fresh("probe/copy", *fields, algorithm="iql", num_envs=8, rollout_length=8, iterations=40)
+    assert int(team.learner["agents"].updates) == 40
+    state = dataclasses.replace(team.state, buffer=team.loop.init(jax.random.key(1)).buffer)
+    updates = []
+    for _ in range(2):
+        state, _ = team.loop.run_chunk(state, jnp.int32(16))
+        updates.append(int(state.learner["agents"].updates) - 40)
+    assert 2 <= updates[0] <= 5 and updates[1] == updates[0] + 16  # a quarter in the mean, then one each
+
+
 @pytest.fixture(scope="module")
 def pair(fresh):
     return fresh(*TASK, "algorithm.observation_normalisation=true", **OPTIONS, num_devices=2)

@@ -371,11 +371,25 @@ def check_steps(spec: EnvSpec, played: Mapping[str, Any], name: str) -> None:
             and ((step.terminated != lived.terminated) | (going & (step.alive != lived.alive))).any()
         ):
             _fail(name, f"step gives group '{group}' an agent that dies other than once, its spec says keeps_lifetimes")
+        if spec.groups[group].shared_reward:
+            _check_shared(lived, name, group)
     if before.state is not None and not np.array_equal(after.state[~after.last], after.next_state[~after.last]):
         _fail(name, "step gives a next_state other than state, though no episode ended")
     alive = np.concatenate([step.alive for step in played["lived"].groups.values()], -1)
     if (~alive.any(-1) & ~ended).any():
         _fail(name, "step gives nobody alive and last=false: the episode must end with its last agent")
+
+
+def _check_shared(step: GroupStep, name: str, group: str) -> None:
+    """Whoever was alive when it acted learns from the same as the others: algorithms rely on it."""
+    counts = step.alive | step.terminated
+    for field in ("reward", "shaping"):
+        values = getattr(step, field)
+        if values is None:
+            continue
+        least, most = np.where(counts, values, np.inf).min(-1), np.where(counts, values, -np.inf).max(-1)
+        if (most > least).any():
+            _fail(name, f"step gives agents of group '{group}' a different {field}, its spec says shared_reward")
 
 
 def _check_numbers(timestep: TimeStep, name: str, what: str) -> None:

@@ -563,6 +563,8 @@ def _assemble(
         tree[group] = _choice_tree(group, chain, layers, scopes)
         for member in _members(group, layers, [*chosen, *keys]):
             _add_member(group, member, layers, chosen, config_dir, scopes, tree)
+        if group == "model":
+            tree[group] = _with_members_defaults(tree[group], layers, keys, scopes)
     scopes["experiment"] = loop_defaults(_registered_name(tree["algorithm"]))
     tree["experiment"] = plain(scopes["experiment"])
     for layer in layers:
@@ -573,10 +575,31 @@ def _assemble(
 
 
 def with_model_defaults(model: Any, algorithm: Any) -> Any:
-    """A model's defaults as the team's algorithm wants them (`model_defaults`), as far as the model has such fields."""
+    """A model's defaults as the algorithm wants them (`model_defaults`), as far as the model has such fields."""
+    return registry.build_config(model, _wanted_defaults(model, algorithm), "model")
+
+
+def _wanted_defaults(model: Any, algorithm: Any) -> dict[str, Any]:
     wanted = getattr(algorithm, "model_defaults", {})
-    fields = {name: value for name, value in wanted.items() if name in _field_names(model)}
-    return registry.build_config(model, fields, "model")
+    return {name: value for name, value in wanted.items() if name in _field_names(model)}
+
+
+def _with_members_defaults(
+    model: Mapping[str, Any], layers: Sequence[Preset], keys: Sequence[str], scopes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """`model`, where groups with an algorithm of their own and the team's model have the defaults that their algorithm
+    wants, unless the user set these for the team."""
+    said = {name for layer in layers for name in layer.section("model")[1]}
+    said |= {key.removeprefix("model.") for key in keys if key.startswith("model.")}
+    groups = dict(model.get("groups", {}))
+    for key, algorithm in scopes.items():
+        kind, _, group = key.partition(".groups.")
+        if kind != "algorithm" or not group or "name" in groups.get(group, {}):
+            continue
+        own = {name: value for name, value in _wanted_defaults(scopes["model"], algorithm).items() if name not in said}
+        if own:
+            groups[group] = own | groups.get(group, {})
+    return {**model, "groups": groups} if groups else dict(model)
 
 
 def _members(kind: str, layers: Sequence[Preset], keys: Iterable[str]) -> list[str]:
@@ -605,6 +628,8 @@ def _add_member(
     if name:
         chain = _preset_chain(kind, name, config_dir)
         scope = choice_defaults(kind, chain[0].name)
+        if kind == "model":
+            scope = with_model_defaults(scope, scopes.get(f"algorithm.groups.{group}", scopes["algorithm"]))
         own = _choice_tree(kind, chain, layers, {kind: scope})
     for layer in layers:
         meant_for, section = layer.member(kind, group)

@@ -95,7 +95,8 @@ class ExperimentConfig:
     platform: Platform = Platform.auto  # what computes
     # devices to split the environments over; null: as many as there are and fit; the number used is stored with the run
     devices: int | None = None
-    # seeds trained in one program; null: on accelerators as many as fit, else one after another
+    # seeds trained in one program, each as if alone except for rounding; null: on accelerators as many as fit, else one
+    # after another
     seeds_at_once: int | None = None
     evaluation_interval: Large = 100_000  # frames between evaluations; 0: at the start and at the end only
     evaluation_episodes: int = 32  # episodes in each evaluation

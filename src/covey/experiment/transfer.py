@@ -1,9 +1,9 @@
 """`init_from`: what another run learned, put into a new learner.
 
 An algorithm's state declares which of its fields were learned (`covey.types.learned`): parameters, target networks,
-moments. Their arrays come from the other run where names and shapes fit. Everything else starts fresh: the optimiser,
-counters, schedules, and arrays that do not fit. A target network equals its parameters wherever it is not taken too,
-for example because the other algorithm has none.
+moments. Their arrays come from the other run where names and shapes fit; statistics come whole or not at all.
+Everything else starts fresh: the optimiser, counters, schedules, and arrays that do not fit. A target network
+equals its parameters wherever it is not taken too, for example because the other algorithm has none.
 """
 
 from __future__ import annotations
@@ -65,13 +65,20 @@ def plan_transfer(source: Source, algorithm: Algorithm) -> Transfer:
     learner = jax.eval_shape(algorithm.init, jax.random.key(0))
     shapes = {path: leaf.shape for path, leaf in paths_and_leaves(learner)}
     fields = learned_fields(learner)
+    if not any(declared.parameters for declared in fields.values()):
+        raise UsageError(
+            f"init_from={source.path}: this algorithm's state declares no learned parameters; "
+            "mark their field in its class: `params: Any = covey.types.learned()`"
+        )
+    fitting = {path for path, shape in shapes.items() if path in source.arrays and source.arrays[path].shape == shape}
+    fitting -= incomplete_statistics(shapes, fields, fitting)
     taken: dict[Path, np.ndarray] = {}
     copied: dict[Path, Path] = {}
-    for path, shape in sorted(shapes.items(), key=lambda item: _is_target(fields.get(item[0][:2]))):
+    for path in sorted(shapes, key=lambda path: _is_target(fields.get(path[:2]))):
         declared = fields.get(path[:2])
         if declared is None:
             continue
-        fits = path in source.arrays and source.arrays[path].shape == shape
+        fits = path in fitting
         if declared.copies is None:
             if fits:
                 taken[path] = source.arrays[path]
@@ -95,6 +102,18 @@ def learned_fields(learner: PyTree) -> dict[Path, Learned]:
         for field in (dataclasses.fields(state) if dataclasses.is_dataclass(state) else ())
         if LEARNED in field.metadata
     }
+
+
+def incomplete_statistics(
+    shapes: Mapping[Path, tuple[int, ...]], fields: Mapping[Path, Learned], fitting: set[Path]
+) -> set[Path]:
+    """The arrays of statistics of which some do not fit.
+
+    The weight of moments fits any run. Beside a fresh mean and variance it would say that they were observed for a
+    whole training, and normalisation would hardly move from there.
+    """
+    broken = {path[:2] for path in shapes if path not in fitting and path[:2] in fields}
+    return {path for path in shapes if path[:2] in broken and not fields[path[:2]].parameters}
 
 
 def weights(shapes: Mapping[Path, tuple[int, ...]], fields: Mapping[Path, Learned]) -> set[Path]:

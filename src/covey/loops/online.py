@@ -135,7 +135,7 @@ def make_online_loop(
         buffer = learning.replay.add(state.buffer, batch.transitions)
         ready = learning.replay.can_sample(buffer) & (state.iteration + 1 >= random_iterations)
         collected = (state.iteration + 1) * rollout_length
-        num_updates = updates_due(learning, learning.replay.held(buffer), collected)
+        num_updates = updates_due(learning, learning.replay.held(buffer), collected, state.iteration + 1)
         rounds = jnp.where(any_seed(ready), least_of_seeds(num_updates), 0)
         return learn_from_replay(algorithm, learning, state.learner, buffer, key, progress, rounds)
 
@@ -229,15 +229,19 @@ def make_online_loop(
     )
 
 
-def updates_due(learning: Learning, held: Array, collected: Array) -> Array:
-    """How many updates an iteration makes, when each environment has `collected` steps and the buffer `held` of them.
+def updates_due(learning: Learning, held: Array, collected: Array, number: Array | int = 0) -> Array:
+    """How many updates iteration `number` makes, when each environment has `collected` steps, `held` in the buffer.
 
     All of them, except after a resume without the buffer. Then it is the share of what the buffer would hold that it
     holds, so that each stored step is sampled as often as in a full buffer. At the full rate, a trained network would
-    fit the first few steps hundreds of times over.
+    fit the first few steps hundreds of times over. Where that is less than one update, it is one every few iterations:
+    with `updates=1`, rounding alone would learn nothing until half of the buffer is filled.
     """
     share = held / jnp.minimum(collected, learning.replay.length)
-    return jnp.round(learning.num_updates * share).astype(jnp.int32)
+    due = learning.num_updates * share
+    interval = jnp.ceil(1.0 / due).astype(jnp.int32)
+    whole = jnp.round(due).astype(jnp.int32)
+    return jnp.where(whole > 0, whole, ((number + 1) % interval == 0).astype(jnp.int32))
 
 
 def learn_from_replay(

@@ -33,7 +33,7 @@ class Activation(enum.Enum):
 
 class Norm(enum.Enum):
     none = "none"  # no normalisation
-    layer = "layer"  # layer normalisation after each dense layer
+    layer = "layer"  # layer normalisation after each dense or convolutional layer
 
 
 class Initialiser(enum.Enum):

@@ -124,6 +124,10 @@ class Scenario:
         """One reward per agent that is not scripted, and the state after giving it."""
         raise NotImplementedError
 
+    def describe_returns(self) -> str:
+        """What an agent's return is, with these fields."""
+        return self.returns + (self.shared_returns if self.config.reward is Reward.shared else "")
+
     def shares_reward(self, group: str) -> bool:
         """Whether all agents of a group earn the same at every step, with these fields."""
         return False
@@ -188,7 +192,6 @@ class VmasEnv:
     @functools.cached_property
     def spec(self) -> EnvSpec:
         rows = jax.eval_shape(lambda key: self._observe(self.scenario.reset(key), key), jax.random.key(0))
-        shared = self.scenario.config.reward is Reward.shared
         return EnvSpec(
             groups={
                 name: GroupSpec(
@@ -201,7 +204,7 @@ class VmasEnv:
             },
             time_limit=self.scenario.config.time_limit,
             metrics=self.scenario.metric_specs,
-            returns=self.scenario.returns + (self.scenario.shared_returns if shared else ""),
+            returns=self.scenario.describe_returns(),
             teams=present_teams(self.scenario.opposed_groups, self.groups),
             keeps_lifetimes=True,
         )

@@ -8,10 +8,12 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
+from covey.envs.base import Reward
 from covey.envs.vmas.geometry import norm
 from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig
 from covey.envs.vmas.shapes import Sphere
 from covey.envs.vmas.world import GREEN, Agent, Landmark, World, WorldState, numbered
+from covey.task_fields import SHARED_REWARD_NAMES
 from covey.types import Array, Key, MetricSpec
 
 AGENT_RADIUS = 0.035
@@ -20,9 +22,13 @@ TIME_PENALTY = -0.01
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DispersionConfig(VmasConfig):
+    shares_reward: ClassVar[bool] = True
+    other_names: ClassVar = {**VmasConfig.other_names, **SHARED_REWARD_NAMES}
+
     n_agents: int = 4  # agents, from 1 up
     n_food: int = 4  # pieces of food, from 1 up
-    share_reward: bool = True  # everyone gets 1 for each piece; false: those who are at it divide it
+    # who gets which reward; shared: everyone gets 1 for each piece; individual: those who are at it divide it
+    reward: Reward = Reward.shared
     food_radius: float = 0.02  # radius of a piece of food, above 0
     penalise_by_time: bool = False  # whoever would get nothing in a step gets a small penalty
     pos_range: float = 1.0  # half the side of the square that holds everything, above 0
@@ -39,6 +45,7 @@ class Dispersion(Scenario):
     """Reward: 1 for each piece of food that is eaten, to all, or divided among the agents at it."""
 
     metric_specs: ClassVar = {"eaten": MetricSpec(unit="share of food")}
+    shared_returns: ClassVar = "; every agent gets 1 for each piece that is eaten"
     config: DispersionConfig
 
     def make_world(self) -> World:
@@ -71,14 +78,14 @@ class Dispersion(Scenario):
         return world.position[self.food] - world.position[self.agents][:, None]
 
     def shares_reward(self, group: str) -> bool:
-        return self.config.share_reward
+        return self.config.reward is Reward.shared
 
     def reward(self, state: ScenarioState, key: Key) -> tuple[Array, ScenarioState]:
         c = self.config
         eaten = state.memory["eaten"]
         at_food = norm(self.to_food(state.world)) < AGENT_RADIUS + c.food_radius
         eaters = at_food.sum(0)
-        share = (eaters > 0) if c.share_reward else at_food / jnp.maximum(eaters, 1)
+        share = (eaters > 0) if c.reward is Reward.shared else at_food / jnp.maximum(eaters, 1)
         rewards = jnp.broadcast_to(jnp.sum(share * ~eaten, -1), (c.n_agents,)).astype(jnp.float32)
         if c.penalise_by_time:
             rewards = jnp.where(rewards == 0, TIME_PENALTY, rewards)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from covey.envs.base import Reward
 from covey.envs.vmas.geometry import norm
 from covey.envs.vmas.particles import (
     distances,
@@ -41,8 +42,10 @@ class SimpleTagConfig(VmasConfig):
     num_landmarks: int = 2  # obstacles, from 0 up
     shape_agent_rew: bool = False  # agents also get 0.1 times the distance to each adversary
     shape_adversary_rew: bool = False  # adversaries also lose 0.1 times the distance to the nearest agent
-    agents_share_rew: bool = False  # each agent gets the sum of all agents' rewards; false: its own
-    adversaries_share_rew: bool = True  # each adversary gets the sum of all adversaries' rewards; false: its own
+    # each agent gets the sum of all agents' rewards; false: its own; without effect where `reward` shares them
+    agents_share_rew: bool = False
+    # each adversary gets the sum of all adversaries' rewards; false: its own; without effect where `reward` shares them
+    adversaries_share_rew: bool = True
     observe_same_team: bool = True  # agents see those of their own team
     observe_pos: bool = True  # agents see their own position
     observe_vel: bool = True  # agents see their own velocity
@@ -101,8 +104,16 @@ class SimpleTag(Scenario):
     def begin(self, world: WorldState, **drawn: Array) -> ScenarioState:
         return super().begin(world, catches=jnp.zeros(()))
 
+    def describe_returns(self) -> str:
+        teams = {"adversary": "adversaries", "agent": "agents"}
+        sharing = [f"{team} get the sum over their team" for group, team in teams.items() if self.shares_reward(group)]
+        return "; ".join([self.returns, *sharing])
+
     def shares_reward(self, group: str) -> bool:
-        return self.config.adversaries_share_rew if group == "adversary" else self.config.agents_share_rew
+        """Where `task.reward` shares rewards, it shares each agent's own."""
+        c = self.config
+        switch = c.adversaries_share_rew if group == "adversary" else c.agents_share_rew
+        return switch and c.reward is Reward.individual
 
     def reward(self, state: ScenarioState, key: Key) -> tuple[Array, ScenarioState]:
         c = self.config
@@ -113,9 +124,9 @@ class SimpleTag(Scenario):
             for_adversaries = for_adversaries - 0.1 * distance.min(1)
         if c.shape_agent_rew:
             for_good = for_good + 0.1 * distance.sum(0)
-        if c.adversaries_share_rew:
+        if self.shares_reward("adversary"):
             for_adversaries = jnp.broadcast_to(for_adversaries.sum(), for_adversaries.shape)
-        if c.agents_share_rew:
+        if self.shares_reward("agent"):
             for_good = jnp.broadcast_to(for_good.sum(), for_good.shape)
         if c.respawn_at_catch:
             state = self.respawn(state, key)
