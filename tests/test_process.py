@@ -81,9 +81,12 @@ def test_signals_end_what_is_busy_in_compiled_code(number):
     """
     command = [sys.executable, "-c", textwrap.dedent(script)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        process.stdout.readline()
-        process.send_signal(number)
-        _, err = process.communicate(timeout=10)
+        try:
+            process.stdout.readline()
+            process.send_signal(number)
+            _, err = process.communicate(timeout=10)
+        finally:
+            process.kill()  # else leaving the block would wait until the call is over
     assert (process.returncode, err) == (128 + number, "covey: interrupted\n")
 
 
@@ -143,24 +146,33 @@ def test_uncompiled_training_ends_in_seconds(tmp_path, capsys, rollout_length, s
     fields |= {"experiment.num_envs": 2, "algorithm.epochs": 1, "algorithm.num_minibatches": 1}
     enough = 2 if saved else 1  # lines: the evaluation at frame 0, and the first iteration
     sent: list[float] = []
+    over = threading.Event()
+
+    def num_lines() -> int:
+        return (path / "metrics.jsonl").read_bytes().count(b"\n") if (path / "metrics.jsonl").exists() else 0
 
     def interrupt() -> None:
-        while not (path / "metrics.jsonl").exists() or (path / "metrics.jsonl").read_bytes().count(b"\n") < enough:
-            time.sleep(0.01)
+        deadline = time.monotonic() + 120  # then the signal comes all the same: better to fail than to wait for hours
+        while num_lines() < enough and time.monotonic() < deadline:
+            if over.wait(0.01):
+                return
         time.sleep(0.05)
         sent.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGTERM)
 
     watcher = threading.Thread(target=interrupt, daemon=True)
     watcher.start()
-    with pytest.raises(Interrupted) as caught:
-        Experiment(run_dir=str(path), jit=False, fields=fields).run()
+    try:
+        with pytest.raises(Interrupted) as caught:
+            Experiment(run_dir=str(path), jit=False, fields=fields).run()
+    finally:
+        over.set()
+    assert num_lines() >= enough
     assert time.monotonic() - sent[0] < 10
     assert caught.value.signal == signal.SIGTERM
     iterations = Checkpoints(path / "checkpoints").iterations()
     said = capsys.readouterr().out
     if saved:
-        lines = (path / "metrics.jsonl").read_bytes().count(b"\n")
-        assert iterations == [lines - 1] and "interrupted: saved at" in said
+        assert iterations == [num_lines() - 1] and "interrupted: saved at" in said
     else:
         assert iterations == [] and "interrupted before the first checkpoint" in said
