@@ -10,19 +10,30 @@ import contextlib
 import gc
 from collections.abc import Iterator
 
+_paused = False
+
 
 @contextlib.contextmanager
 def paused() -> Iterator[None]:
     """No collection inside, until `resume`; afterwards as before."""
+    global _paused
     was_enabled = gc.isenabled()
     gc.disable()
+    _paused = True
     try:
         yield
     finally:
+        _paused = False
         (gc.enable if was_enabled else gc.disable)()
 
 
 def resume() -> None:
-    """Collects again; what exists by now is taken to stay, and is not looked at again."""
-    gc.freeze()
-    gc.enable()
+    """Collects again in a command that has started; what exists by now is taken to stay, and is not looked at again.
+
+    Elsewhere and later this does nothing: frozen, the cycles of an experiment that is over could never be freed.
+    """
+    global _paused
+    if _paused:
+        _paused = False
+        gc.freeze()
+        gc.enable()
