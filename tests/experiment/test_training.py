@@ -24,6 +24,7 @@ from covey.experiment.checkpoint import Checkpoints
 from covey.experiment.experiment import Experiment, resume
 from covey.experiment.recorder import rate
 from covey.experiment.run_directory import RunDirectory, read_failure
+from covey.experiment.training import Training
 from covey.types import EnvSpec, MetricSpec
 
 FIELDS = {
@@ -387,6 +388,18 @@ def test_a_run_that_crashes_says_so(tmp_path):
     with pytest.raises(RuntimeError):
         train(tmp_path / "run", callbacks=[Mistake()])
     assert read_failure(tmp_path / "run") == "RuntimeError: my own mistake"
+
+
+def test_a_run_that_fails_before_its_first_state_says_why(tmp_path, monkeypatch):
+    """As where the device has no room for the environments."""
+
+    def refuse(self, program, *arguments):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(Training, "_compute", refuse)
+    with pytest.raises(MemoryError, match="no room"):
+        train(tmp_path / "run")
+    assert read_failure(tmp_path / "run") == "MemoryError: no room"
 
 
 def test_parameters_that_overflow_are_not_saved_as_good(tmp_path):

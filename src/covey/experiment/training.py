@@ -89,9 +89,9 @@ class Training:
         self.num_iterations = self._iterations(experiment.frames)
         self.evaluation_interval = self._iterations(experiment.evaluation_interval)
         self.checkpoint_interval = self._iterations(experiment.checkpoint_interval)
-        self.state: TrainState  # these three from `_start` on
+        self.state: TrainState  # these two from `_start` on
         self.best: PyTree
-        self.iteration: int
+        self.iteration = 0
         self._programs = programs
         self._initial_learner = initial_learner
         self._recorders = [
