@@ -402,6 +402,20 @@ def test_a_run_that_fails_before_its_first_state_says_why(tmp_path, monkeypatch)
     assert read_failure(tmp_path / "run") == "MemoryError: no room"
 
 
+def test_a_run_that_was_taken_over_is_not_said_to_have_failed(tmp_path):
+    """It may be doing well where it is trained now."""
+
+    class TakeOver:
+        def on_iteration(self, training, metrics):
+            (tmp_path / "run" / ".lease-2").write_text("{}")
+            training.run_directory.lease.beat()
+            raise RuntimeError("a mistake")
+
+    with pytest.raises(RuntimeError):
+        train(tmp_path / "run", callbacks=[TakeOver()])
+    assert read_failure(tmp_path / "run") == ""
+
+
 def test_parameters_that_overflow_are_not_saved_as_good(tmp_path):
     """A step so large that the parameters are infinite after it, though every metric before it was finite."""
     fields = {"algorithm.lr": 1e39, "experiment.checkpoint_interval": 64, "algorithm.lr_schedule": "constant"}

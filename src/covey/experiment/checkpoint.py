@@ -109,6 +109,8 @@ class Checkpoints:
             return
         try:
             pending.result()
+        except CoveyError:  # `check` says why
+            raise
         except Exception as error:
             raise CoveyError(f"cannot write checkpoint in {self.directory}: {_reason(error)}") from error
 
@@ -171,6 +173,7 @@ class Checkpoints:
     # ------------------------------------------------------------------------------------------------------ writing
 
     def _write(self, iteration: int, tree: dict[str, PyTree], meta: dict[str, Any]) -> None:
+        self._check()  # what would be removed below may be another process's by now
         self.directory.mkdir(parents=True, exist_ok=True)
         self._remove_leftovers()
         temporary = self.directory / f".{iteration:08d}.tmp"

@@ -22,6 +22,7 @@ from covey.errors import CoveyError
 from covey.experiment.checkpoint import Checkpoints, Restored
 from covey.experiment.config import Config, to_dict
 from covey.experiment.console import Returns, Summary
+from covey.experiment.lease import LeaseLost
 from covey.experiment.loggers import LoggerTeam
 from covey.experiment.mirror import (
     find_step,
@@ -233,8 +234,9 @@ class Recorder:
                 raise Diverged(f"{what}; training stopped, {where}{also}")
 
     def record_failure(self, error: str, iteration: int) -> None:
-        """Leaves word that the run failed; where even that fails, the error itself is what to report."""
-        with contextlib.suppress(OSError):
+        """Leaves word that the run failed; where even that fails, or the run is another process's by now, the error
+        itself is what to report."""
+        with contextlib.suppress(OSError, LeaseLost):
             self.run_directory.write_failure(error, iteration * self._frames_per_iteration)
 
     def summary(

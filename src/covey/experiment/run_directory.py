@@ -175,6 +175,7 @@ class RunDirectory:
 
     def write_failure(self, error: str, frames: int) -> None:
         """Says that training ended here, for a report to count."""
+        self.check_lease()
         failure = {"kind": "covey-failure", "frames": frames, "error": " ".join(error.split())}
         write_atomically(self.path / FAILURE_FILE, to_json(failure, indent=2) + "\n")
 
