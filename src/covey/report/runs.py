@@ -27,7 +27,7 @@ import yaml
 from covey.errors import UsageError, nearest
 from covey.experiment.mirror import disagreements, read_intact, results_from_records
 from covey.experiment.run_directory import CHANGED, UNKNOWN_FAILURE, read_failure
-from covey.files import CHECKSUM, checksum_holds, read_text
+from covey.files import CHECKSUM, check_regular, checksum_holds, read_text
 from covey.metrics import MEAN_RETURN
 from covey.registry import renamed
 from covey.results import ABSOLUTE_METRICS, ELAPSED_TIME, STEP_COUNT, make_results
@@ -252,7 +252,8 @@ def read_status(path: Path) -> dict[str, Any]:
 def _has_evaluations(folder: Path) -> bool:
     """Whether a run directory's metrics.jsonl has evaluations, which then belong into its results.json."""
     try:
-        with open(folder / "metrics.jsonl", "rb") as file:  # the first line is the evaluation at frame 0
+        check_regular(_metrics(folder))
+        with open(_metrics(folder), "rb") as file:  # the first line is the evaluation at frame 0
             return b'"kind": "evaluation"' in file.read(4096)
     except OSError:
         return False
