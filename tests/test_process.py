@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import os
 import signal
 import subprocess
@@ -16,7 +18,7 @@ import pytest
 from covey.errors import Interrupted
 from covey.experiment.checkpoint import Checkpoints
 from covey.experiment.experiment import Experiment
-from covey.process import Stopped, collected_signals, ending_signals
+from covey.process import Outlet, Stopped, collected_signals, ending_signals, one_line_warnings
 
 SMALL = {
     "task": "probe/copy",
@@ -65,6 +67,45 @@ def test_a_full_output_is_one_line_at_the_end():
         process = covey("list", "tasks", stdout=full)
     assert process.wait(60) == 1
     assert process.stderr.read() == "covey: cannot write to standard output: No space left on device\n"
+
+
+def test_a_slow_reader_of_a_non_blocking_pipe_gets_everything():
+    """Such pipes are what a parent leaves that itself writes to them without blocking."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    text = "".join(f"{number}\n" for number in range(100_000))
+    received: list[str] = []
+
+    def read() -> None:
+        with open(reader) as file:
+            received.append(file.read())
+
+    thread = threading.Thread(target=read)
+    stream = io.TextIOWrapper(io.BufferedWriter(Outlet(writer)))
+    threading.Timer(0.2, thread.start).start()
+    print(text, end="", file=stream, flush=True)
+    os.close(writer)
+    thread.join(10)
+    assert received == [text]
+
+
+def test_closed_streams_leave_their_numbers_to_nobody(tmp_path):
+    script = """
+        import sys
+        from covey.process import lasting_output
+        with lasting_output(), open(sys.argv[1], "w") as file:
+            file.write(str(file.fileno()))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "file")]
+    subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command], check=True, timeout=60)
+    assert int((tmp_path / "file").read_text()) > 2
+
+
+def test_a_warning_is_printed_once(capsys):
+    with one_line_warnings():
+        for _ in range(2):
+            logging.getLogger("covey").warning("config.yaml was edited")
+    assert capsys.readouterr().err == "warning: config.yaml was edited\n"
 
 
 # --------------------------------------------------------------------------------------------------------- signals

@@ -12,6 +12,7 @@ import errno
 import io
 import logging
 import os
+import select
 import signal
 import sys
 import threading
@@ -43,14 +44,15 @@ class Outlet(io.RawIOBase):
     def isatty(self) -> bool:
         return os.isatty(self._descriptor)
 
-    def write(self, data: Any) -> int | None:
-        try:
-            return os.write(self._descriptor, data)
-        except BlockingIOError:
-            return None
-        except OSError as error:
-            self.error = error
-            return len(data)
+    def write(self, data: Any) -> int:
+        while True:
+            try:
+                return os.write(self._descriptor, data)
+            except BlockingIOError:  # its reader is slow, and another program made the pipe non-blocking
+                select.select([], [self._descriptor], [])
+            except OSError as error:
+                self.error = error
+                return len(data)
 
     @property
     def failed(self) -> bool:
@@ -61,6 +63,7 @@ class Outlet(io.RawIOBase):
 @contextlib.contextmanager
 def lasting_output() -> Iterator[Outlet]:
     """`sys.stdout` and `sys.stderr` that never fail; yields the outlet of the first."""
+    open_standard_descriptors()
     before = sys.stdout, sys.stderr
     sys.stdout, outlet = make_lasting(sys.stdout)
     sys.stderr, _ = make_lasting(sys.stderr)
@@ -70,6 +73,16 @@ def lasting_output() -> Iterator[Outlet]:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         sys.stdout, sys.stderr = before
+
+
+def open_standard_descriptors() -> None:
+    """Opens the null device where stdin, stdout or stderr is closed. Else the next file that is opened would have its
+    number, and a checkpoint what XLA prints."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # takes the lowest number that is free
 
 
 def make_lasting(stream: Any) -> tuple[IO[str], Outlet]:
@@ -127,8 +140,17 @@ def one_line_warnings() -> Iterator[None]:
 
 
 class _WarningHandler(logging.Handler):
+    """Each warning once: a command may open a run directory several times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shown: set[str] = set()
+
     def emit(self, record: logging.LogRecord) -> None:
-        print(f"warning: {' '.join(record.getMessage().split())}", file=sys.stderr, flush=True)
+        text = " ".join(record.getMessage().split())
+        if text not in self._shown:
+            self._shown.add(text)
+            print(f"warning: {text}", file=sys.stderr, flush=True)
 
 
 # --------------------------------------------------------------------------------------------------------- signals
