@@ -377,6 +377,14 @@ def test_a_run_that_failed_before_its_first_evaluation_is_known_by_its_configura
     assert run.frames.size == 0 and said(problems, "seed 3 failed: out of memory", "worst value")
 
 
+def test_links_in_a_circle_are_no_results(tmp_path):
+    config = {"seed": 3, "task": {"name": "vmas/balance"}, "algorithm": {"name": "mappo"}}
+    folder = write_run(tmp_path / "run", None, config=config)
+    (folder / "results.json").symlink_to(folder / "results.json")
+    write(folder / "failure.json", {"error": "out of memory"})
+    assert [run.failure for run in read_runs([tmp_path])[0]] == ["out of memory"]
+
+
 def test_only_an_absolute_metric(tmp_path):
     run, problems = read_one(write(tmp_path / "a.json", nested(ABSOLUTE)))
     assert run.frames.size == 0 and run.episodes == {} and run.absolute["mean_return"].size == 3

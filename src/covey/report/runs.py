@@ -87,10 +87,11 @@ def read_runs(paths: Iterable[str | os.PathLike[str]]) -> tuple[list[Run], list[
     """
     given = [Path(path) for path in paths]
     problems: list[Problem] = []
-    files: dict[Path, Path] = {}  # by what they resolve to, so that overlapping paths count once
+    files: dict[str, Path] = {}  # by where links lead, so that overlapping paths count once
     for path in given:
         try:
-            files |= {file.resolve(): file for file in find_files(path, problems) if file.resolve() not in files}
+            for file in find_files(path, problems):
+                files.setdefault(os.path.realpath(file), file)  # links in a circle too, where Path.resolve fails
         except OSError as error:
             raise UsageError(f"cannot read '{path}': {error.strerror or error}") from error
     found = [run for file in files.values() for run in read_file(file, problems)]
@@ -131,10 +132,11 @@ def is_run_directory(folder: Path) -> bool:
     )
 
 
-def _walk(folder: Path, problems: list[Problem], seen: set[Path]) -> list[Path]:
-    if folder.resolve() in seen:  # a link to a folder above
+def _walk(folder: Path, problems: list[Problem], seen: set[str]) -> list[Path]:
+    place = os.path.realpath(folder)
+    if place in seen:  # a link to a folder above
         return []
-    seen.add(folder.resolve())
+    seen.add(place)
     try:
         if is_run_directory(folder):
             if (folder / "results.json").is_file() or _has_evaluations(folder) or find_failure(folder):
