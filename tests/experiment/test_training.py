@@ -379,6 +379,17 @@ def test_nan_stops_with_its_name_and_keeps_the_last_good_checkpoint(plain, tmp_p
     assert read_failure(run.path) == ""
 
 
+def test_a_run_that_diverges_at_once_keeps_its_first_evaluation(tmp_path, monkeypatch):
+    module = types.ModuleType("my_nan_hooks")
+    module.metrics = lambda metrics: {**metrics, "mine": metrics["agents/lr"] * math.nan}
+    monkeypatch.setitem(sys.modules, "my_nan_hooks", module)
+    with pytest.raises(CoveyError, match="iteration 1: mine is nan"):
+        train(tmp_path / "run", fields={"hooks.metrics": "my_nan_hooks:metrics"})
+    run = RunDirectory.open(tmp_path / "run")
+    assert [(r[names.KIND], r[names.FRAMES]) for r in records(run)] == [(names.EVALUATION, 0)]
+    assert list(results(run)) == ["step_0"] and read_failure(run.path) == "iteration 1: mine is nan"
+
+
 class Mistake:
     def on_iteration(self, training, metrics):
         raise RuntimeError("my own\nmistake")

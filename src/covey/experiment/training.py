@@ -258,8 +258,13 @@ class Training:
             self._spend(training=seconds)
             by_seed = self._by_seed(chunk, axis=1)
             also = "; `covey resume` of the other seeds goes on without it" if self._together else ""
-            for recorder, own in zip(self._recorders, by_seed, strict=True):
-                recorder.check_finite(own, self.iteration, also)
+            try:
+                for recorder, own in zip(self._recorders, by_seed, strict=True):
+                    recorder.check_finite(own, self.iteration, also)
+            except Diverged:
+                if first is not None:  # reports count a failed run by its evaluations
+                    self._evaluate(first)
+                raise
             self.iteration += size
             self._show_progress(by_seed, seconds)
             self._chunk_size = _next_chunk_size(size, seconds, self.parts.loop.max_iterations)
