@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import subprocess
 import sys
@@ -115,6 +116,86 @@ def test_a_name_covers_all_that_programs_are_made_from(config, monkeypatch):
         patch.setenv("XLA_FLAGS", os.environ["XLA_FLAGS"] + " --xla_cpu_enable_fast_math=true")
         others.append(experiment_name(config, devices, 1))
     assert len({name, *others}) == 1 + len(others)
+
+
+def test_a_damaged_record_of_an_experiment_counts_as_missing(config, store, no_jax_cache):
+    devices = jax.devices()[:1]
+    keep(store, config, devices)
+    [path] = (store.folder / "experiments").iterdir()
+    content = path.read_bytes()
+    at = content.index(b'"collection/')  # the name of a metric: what is damaged is still JSON
+    path.write_bytes(content[:at] + b'"sollection/' + content[at + len(b'"collection/') :])
+    assert Shelf.of(store, config, devices, 1).kept is None
+
+
+def test_programs_of_a_folder_that_may_only_be_read_are_used(config, store, no_jax_cache, monkeypatch):
+    devices = jax.devices()[:1]
+    keep(store, config, devices)
+
+    def refuse(*_, **__):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    with monkeypatch.context() as patch:
+        for name in ("utime", "unlink", "replace", "open"):
+            patch.setattr(os, name, refuse)
+        patch.setattr(threading, "excepthook", lambda failure: pytest.fail(str(failure.exc_value)))
+        shelf = Shelf.of(store, config, devices, 1)
+        assert shelf.load(build(config, devices)) is not None
+        damaged = store.folder / "programs" / shelf.kept.digests["init"]
+        damaged.write_bytes(b"damaged")
+        assert shelf.load(build(config, devices)) is None  # it cannot be removed either
+        store._write(damaged, b"content")
+        store.most_bytes = 0
+        store._prune()
+    assert damaged.read_bytes() == b"damaged"
+
+
+def test_what_another_user_could_have_written_is_not_loaded(config, store, no_jax_cache):
+    devices = jax.devices()[:1]
+    shelf, _ = keep(store, config, devices)
+    shelf = Shelf.of(store, config, devices, 1)
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (store.folder / "programs").iterdir())
+    (store.folder / "programs" / shelf.kept.digests["init"]).chmod(0o666)
+    assert shelf.load(build(config, devices)) is None
+    (store.folder / "experiments" / shelf.name).chmod(0o666)
+    assert Shelf.of(store, config, devices, 1).kept is None
+
+
+def test_files_that_vanish_meanwhile_do_not_disturb(store, monkeypatch):
+    (store.folder / "programs" / "gone").write_bytes(b"x")
+    stat = os.stat
+
+    def vanished(path, *arguments, **options):
+        if str(path).endswith("gone"):
+            raise FileNotFoundError(path)
+        return stat(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "stat", vanished)
+    store._prune()
+
+
+@pytest.fixture
+def own_home(tmp_path, monkeypatch):
+    """`ProgramStore.default` as a process has it that was just started, with a home of its own."""
+    ProgramStore.default.__func__.cache_clear()
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    yield tmp_path / "cache" / "covey" / "compiled"
+    ProgramStore.default.__func__.cache_clear()
+    jax.config.update("jax_enable_compilation_cache", True)
+
+
+def test_every_experiment_of_a_worker_has_the_store(own_home):
+    """Making it switches JAX's cache off, which must not look like a wish of the user's."""
+    first, second = ProgramStore.default(), ProgramStore.default()
+    assert first is not None and first is second and first.folder == own_home
+
+
+def test_folders_that_others_can_write_to_are_not_used(own_home):
+    for name in ("programs", "experiments"):
+        (own_home / name).mkdir(parents=True)
+    (own_home / "programs").chmod(0o777)
+    assert ProgramStore.default() is None
 
 
 def test_a_users_code_is_never_found_without_tracing(config):

@@ -6,19 +6,24 @@ programs together, is a digest of all that the code is made from: the configurat
 of all packages, JAX's settings and the devices. Experiments with a user's own code, which that digest does not cover,
 are traced and found by their code.
 
-    programs/DIGEST      one program, with a checksum: a damaged one is compiled again
+    programs/DIGEST      one program
     experiments/DIGEST   the digests of an experiment's programs, and the names of what they give
 
-Loading a program runs it, so the folder must belong to the user and be closed to others, or nothing is kept.
+Each file begins with a checksum, and a damaged one counts as missing. Loading a program runs it, so folders and files
+must belong to the user and be closed to others, or nothing is kept or loaded. What cannot be written is not kept.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import os
+import re
 import stat
+import sys
 import threading
 import time
 import uuid
@@ -47,6 +52,7 @@ from covey.experiment.programs import (
 from covey.loops.online import state_shapes
 
 MOST_BYTES = 1_000_000_000
+CALLBACK = re.compile(r'custom_call_target="[^"]*callback')
 IRRELEVANT = ("seed", "seeds", "run_dir", "init_from", "code_dir", "config_dir")  # to the code of the programs
 IRRELEVANT_TO_LOOP = (
     "frames",  # schedules have a number of their own, `schedule_frames`
@@ -87,18 +93,21 @@ class ProgramStore:
         self.most_bytes = most_bytes
 
     @classmethod
+    @functools.cache
     def default(cls) -> ProgramStore | None:
         """The user's own, in place of JAX's cache; None where that is configured, or where nothing can be kept safely.
 
-        JAX's cache is switched off for the process: what came out of it cannot be written out again.
+        JAX's cache is switched off for the process: what came out of it cannot be written out again. Hence the answer
+        is found once: the next time, JAX's cache would seem to be switched off by the user.
         """
         if os.environ.get("JAX_COMPILATION_CACHE_DIR") or not jax.config.values["jax_enable_compilation_cache"]:
             return None
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "covey" / "compiled"
+        folders = (folder, folder / "programs", folder / "experiments")
         try:
-            for path in (folder, folder / "programs", folder / "experiments"):
+            for path in folders:
                 path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not is_private(folder):
+            if not all(map(is_private, folders)):
                 return None
         except OSError:  # a home that cannot be written to
             return None
@@ -121,31 +130,27 @@ class ProgramStore:
         """The program of that digest; None where there is none that is intact."""
         path = self.folder / "programs" / name
         try:
-            content = path.read_bytes()
-            checksum, program = content[:32], content[32:]
-            if hashlib.sha256(program).digest() != checksum:
-                raise ValueError("damaged")
+            program = self._read(path)
             start_libraries()
-            compiled = serialize_executable.deserialize_and_load(
+            return serialize_executable.deserialize_and_load(
                 program, in_tree, out_tree, execution_devices=tuple(devices)
             )
-            os.utime(path)
-            return compiled
         except FileNotFoundError:
             return None
-        except Exception:  # half written, or not for this version after all
-            path.unlink(missing_ok=True)
+        except Exception:  # damaged, or not for this version after all
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
             return None
 
     def _save(self, name: str, compiled: Compiled) -> None:
         """Keeps a program if it can be; nothing depends on it."""
         try:
-            if "callback" in (compiled.as_text() or ""):  # the address of a function of this process is in the code
+            if CALLBACK.search(compiled.as_text() or ""):  # the address of a function of this process is in the code
                 return
             program, _, _ = serialize_executable.serialize(compiled)
         except Exception:  # a backend that cannot write programs out
             return
-        self._write(self.folder / "programs" / name, hashlib.sha256(program).digest() + program)
+        self._write(self.folder / "programs" / name, program)
         self._prune()
 
     def write_experiment(self, name: str, kept: KeptExperiment) -> None:
@@ -155,29 +160,47 @@ class ProgramStore:
         """What is known of an experiment's programs; None where one of them is missing."""
         path = self.folder / "experiments" / name
         try:
-            kept = KeptExperiment(**json.loads(path.read_bytes()))
-            os.utime(path)
+            kept = KeptExperiment(**json.loads(self._read(path)))
         except (OSError, ValueError, TypeError):
             return None
         there = all((self.folder / "programs" / program).exists() for program in kept.digests.values())
         return kept if there else None
 
+    def _read(self, path: Path) -> bytes:
+        """The content of a file that this user wrote, whole; ValueError where it is not."""
+        with open(path, "rb") as file:
+            if not is_private(file.fileno()):
+                raise ValueError(f"{path}: another user could have written this")
+            checksum, content = file.read(32), file.read()
+        if hashlib.sha256(content).digest() != checksum:
+            raise ValueError(f"{path}: damaged")
+        with contextlib.suppress(OSError):  # a file system that may only be read
+            os.utime(path)  # used now, so `_prune` takes others first
+        return content
+
     def _write(self, path: Path, content: bytes) -> None:
         temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
         try:
-            temporary.write_bytes(content)
+            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(hashlib.sha256(content).digest() + content)
             os.replace(temporary, path)
         except OSError:  # a full disk
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
 
     def _prune(self) -> None:
-        """Removes what was not used for longest, beyond `most_bytes`."""
+        """Removes what was not used for longest, beyond `most_bytes`. Others may write and remove meanwhile."""
+        entries = []
+        for parent, _, names in os.walk(self.folder):
+            for name in names:
+                with contextlib.suppress(OSError):
+                    entries.append((Path(parent, name), os.stat(os.path.join(parent, name))))
         kept = 0
-        entries = [(path, path.stat()) for path in self.folder.rglob("*") if path.is_file()]
         for path, status in sorted(entries, key=lambda entry: entry[1].st_mtime, reverse=True):
             kept += status.st_size
             if kept > self.most_bytes:
-                path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -231,9 +254,9 @@ class Shelf:
         return compile_and_keep
 
 
-def is_private(folder: Path) -> bool:
-    """Whether the folder is this user's and nobody else can write to it."""
-    status = folder.stat()
+def is_private(place: Path | int) -> bool:
+    """Whether a folder, or an open file, is this user's and nobody else can write to it."""
+    status = os.stat(place)
     return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
@@ -270,7 +293,7 @@ def surroundings() -> dict[str, Any]:
     import jaxlib
 
     return {
-        "versions": [jax.__version__, jaxlib.__version__],
+        "versions": [jax.__version__, jaxlib.__version__, jax.devices()[0].client.platform_version, sys.version],
         "devices": _describe(jax.devices()),
         "processor": processor(),
         "settings": {name: str(value) for name, value in sorted(jax.config.values.items())},
@@ -286,7 +309,8 @@ def processor() -> list[str]:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return list(os.uname())
-    return [next((line for line in lines if line.startswith(name)), "") for name in ("model name", "flags", "Features")]
+    names = ("model name", "flags", "CPU implementer", "CPU part", "Features")  # of x86, then of ARM
+    return [next((line for line in lines if line.startswith(name)), "") for name in names]
 
 
 def sources_digest() -> str:
