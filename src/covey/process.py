@@ -15,12 +15,14 @@ import os
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from typing import IO, Any
 
 from covey.files import is_disk_error
 
+STARTED = time.time()  # when this process began, about
 _HUNG_UP = {errno.EPIPE, errno.EIO}  # the other end of a pipe, or the terminal, is gone
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import importlib
+import math
 import os
 import subprocess
 import sys
@@ -17,7 +19,14 @@ from covey.experiment import program_store
 from covey.experiment.build import build
 from covey.experiment.compose import compose
 from covey.experiment.experiment import get_programs, prepare
-from covey.experiment.program_store import ProgramStore, Shelf, experiment_name, has_own_code, is_private
+from covey.experiment.program_store import (
+    ProgramStore,
+    Shelf,
+    experiment_name,
+    has_own_code,
+    is_private,
+    sources_digest,
+)
 from covey.experiment.run_directory import read_metrics
 from covey.metrics import WALL_CLOCK
 from covey.ops.random import host_key
@@ -32,7 +41,8 @@ def config():
 
 
 @pytest.fixture
-def store(tmp_path):
+def store(tmp_path, monkeypatch):
+    monkeypatch.setattr(program_store, "STARTED", math.inf)  # other tests of this process import files that they wrote
     for name in ("programs", "experiments"):
         (tmp_path / "store" / name).mkdir(parents=True)
     return ProgramStore(tmp_path / "store")
@@ -196,6 +206,54 @@ def test_folders_that_others_can_write_to_are_not_used(own_home):
         (own_home / name).mkdir(parents=True)
     (own_home / "programs").chmod(0o777)
     assert ProgramStore.default() is None
+
+
+@pytest.fixture
+def simulator(tmp_path, monkeypatch):
+    """A package that is neither covey's nor the user's own code, as tasks of the suites have one."""
+    path = tmp_path / "installed" / "some_simulator.py"
+    path.parent.mkdir()
+    path.write_text("SPEED = 1\n")
+    monkeypatch.syspath_prepend(str(path.parent))
+    importlib.import_module("some_simulator")
+    yield path
+    sys.modules.pop("some_simulator", None)
+
+
+def test_a_package_that_was_edited_is_traced_again(config, store, no_jax_cache, simulator):
+    devices = jax.devices()[:1]
+    keep(store, config, devices)
+    assert Shelf.of(store, config, devices, 1).kept is not None
+    simulator.write_text("SPEED = 2\n")
+    os.utime(simulator, (1, 1))
+    assert Shelf.of(store, config, devices, 1).kept is None
+
+
+def test_a_package_that_is_found_elsewhere_now_is_traced_again(
+    config, store, no_jax_cache, simulator, tmp_path, monkeypatch
+):
+    devices = jax.devices()[:1]
+    keep(store, config, devices)
+    del sys.modules["some_simulator"]  # as in a new process
+    assert Shelf.of(store, config, devices, 1).kept is not None
+    (tmp_path / "clone").mkdir()
+    (tmp_path / "clone" / "some_simulator.py").write_text("SPEED = 2\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "clone"))
+    assert Shelf.of(store, config, devices, 1).kept is None
+
+
+def test_files_that_changed_while_this_process_runs_are_not_named(config, store, no_jax_cache, simulator, monkeypatch):
+    """What is loaded is then older than what the files say, and would be found for the new ones."""
+    monkeypatch.setattr(program_store, "STARTED", simulator.stat().st_ctime - 1)
+    keep(store, config, jax.devices()[:1])
+    assert list((store.folder / "experiments").iterdir()) == []
+    assert len(list((store.folder / "programs").iterdir())) == 3  # found by their code
+
+
+def test_sources_are_those_that_this_process_began_with(tmp_path, monkeypatch):
+    before = sources_digest()
+    monkeypatch.setattr(program_store, "__file__", str(tmp_path / "covey" / "experiment" / "program_store.py"))
+    assert sources_digest() == before
 
 
 def test_a_users_code_is_never_found_without_tracing(config):

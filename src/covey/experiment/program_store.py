@@ -3,8 +3,9 @@
 JAX keeps compiled programs too, but finds them by their code, and tracing that code takes longer than all else that a
 second start does. Here a program has two names. One is a digest of its code, as in JAX. The other, of an experiment's
 programs together, is a digest of all that the code is made from: the configuration, covey's own sources, the versions
-of all packages, JAX's settings and the devices. Experiments with a user's own code, which that digest does not cover,
-are traced and found by their code.
+of all packages, JAX's settings and the devices. Packages may also be edited where they are installed, so an experiment
+remembers the files of all modules that were loaded, and is traced again where one has changed. Experiments with a
+user's own code are always traced, and found by their code.
 
     programs/DIGEST      one program
     experiments/DIGEST   the digests of an experiment's programs, and the names of what they give
@@ -19,6 +20,7 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
+import importlib.util
 import json
 import os
 import re
@@ -50,6 +52,7 @@ from covey.experiment.programs import (
     compile_parts,
 )
 from covey.loops.online import state_shapes
+from covey.process import STARTED
 
 MOST_BYTES = 1_000_000_000
 CALLBACK = re.compile(r'custom_call_target="[^"]*callback')
@@ -68,11 +71,13 @@ IRRELEVANT_TO_LOOP = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KeptExperiment:
-    """The digests of an experiment's programs, and the names that training and evaluation have for their outputs."""
+    """The digests of an experiment's programs, the names that training and evaluation have for their outputs, and the
+    modules from which all that was made."""
 
     digests: dict[str, str]
     metrics: list[str]
     values: list[str]
+    modules: dict[str, list[Any]]  # that were loaded: their files, as `describe_file` has them
 
     def signatures(self, parts: Parts) -> dict[str, tuple[tuple[Any, ...], Any]]:
         """The arguments and outputs of each program, as trees of whatever leaves."""
@@ -157,14 +162,14 @@ class ProgramStore:
         self._write(self.folder / "experiments" / name, json.dumps(dataclasses.asdict(kept)).encode())
 
     def read_experiment(self, name: str) -> KeptExperiment | None:
-        """What is known of an experiment's programs; None where one of them is missing."""
+        """What is known of an experiment's programs; None where one is missing, or made from other code."""
         path = self.folder / "experiments" / name
         try:
             kept = KeptExperiment(**json.loads(self._read(path)))
         except (OSError, ValueError, TypeError):
             return None
         there = all((self.folder / "programs" / program).exists() for program in kept.digests.values())
-        return kept if there else None
+        return kept if there and are_unchanged(kept.modules) else None
 
     def _read(self, path: Path) -> bytes:
         """The content of a file that this user wrote, whole; ValueError where it is not."""
@@ -247,8 +252,12 @@ class Shelf:
             outputs[part] = lowered.out_info
             if name and len(outputs) == NUM_PROGRAMS:
                 _, metrics = outputs["run_chunk"]
-                kept = KeptExperiment(digests=digests, metrics=list(metrics), values=list(outputs["evaluate"]))
-                store.write_experiment(name, kept)
+                modules = loaded_modules()
+                if modules is not None:
+                    kept = KeptExperiment(
+                        digests=digests, metrics=list(metrics), values=list(outputs["evaluate"]), modules=modules
+                    )
+                    store.write_experiment(name, kept)
             return compiled
 
         return compile_and_keep
@@ -313,11 +322,60 @@ def processor() -> list[str]:
     return [next((line for line in lines if line.startswith(name)), "") for name in names]
 
 
+@functools.cache
 def sources_digest() -> str:
-    """Of covey's own modules: programs are made from them."""
+    """Of covey's own modules: programs are made from them. As they were when this process began: a worker goes on with
+    what it has loaded, whatever happens to the files."""
     folder = Path(__file__).parents[1]
     content = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
         content.update(f"{path.relative_to(folder)}\n".encode())
         content.update(path.read_bytes())
     return content.hexdigest()
+
+
+def loaded_modules() -> dict[str, list[Any]] | None:
+    """The file of each loaded module, except those of Python itself and of covey, which `sources_digest` covers.
+
+    None where the file of one, covey's included, has changed since this process began: then nobody knows whether what
+    is loaded is what the file says.
+    """
+    found: dict[str, list[Any]] = {}
+    for name, module in list(sys.modules.items()):
+        package, file = name.partition(".")[0], getattr(module, "__dict__", {}).get("__file__")
+        if package in sys.stdlib_module_names or not isinstance(file, str):
+            continue
+        with contextlib.suppress(OSError):  # in an archive
+            if os.stat(file).st_ctime > STARTED:
+                return None
+        if package not in ("covey", "__main__", "__mp_main__"):
+            found[name] = describe_file(file)
+    return found
+
+
+def describe_file(path: str) -> list[Any]:
+    """A file's path, its size and when it was last changed."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return [path, None, None]
+    return [path, status.st_size, status.st_mtime_ns]
+
+
+def are_unchanged(modules: Mapping[str, Sequence[Any]]) -> bool:
+    """Whether the modules would be loaded from the same files again, and the files are as they were."""
+    for name, (path, *known) in modules.items():
+        if describe_file(path) != [path, *known]:
+            return False
+        if "." not in name and find_file(name) not in (path, None):
+            return False
+    return True
+
+
+def find_file(package: str) -> str | None:
+    """Where a package would be imported from: a folder of that name in the working directory comes first."""
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        return None
+    return spec.origin if spec else None
