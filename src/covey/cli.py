@@ -108,8 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     try:
-        with collector.paused():
-            _dispatch(arguments)
+        _dispatch(arguments)
     except UsageError as error:
         return _fail(error, EXIT_USAGE)
     except Interrupted as error:
@@ -159,6 +158,7 @@ def _fail(reason: object, code: int) -> int:
 # ----------------------------------------------------------------------------------------------------------- verbs
 
 
+@collector.paused()
 def _train(arguments: list[str]) -> None:
     from covey.experiment.compose import compose
 
@@ -169,6 +169,7 @@ def _train(arguments: list[str]) -> None:
     train(config, store=ProgramStore.default())
 
 
+@collector.paused()
 def _resume(arguments: list[str]) -> None:
     path, rest = _run_directory("resume", arguments)
     trust = _trust_word("resume", [text for text in rest if text.startswith("trust=")])
