@@ -14,6 +14,7 @@ import threading
 import jax
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 from covey.experiment import program_store
 from covey.experiment.build import build
@@ -51,8 +52,6 @@ def store(tmp_path, monkeypatch):
 @pytest.fixture
 def no_jax_cache():
     """What came out of JAX's cache cannot be written out again, so the command switches it off, and so does this."""
-    from jax.experimental.compilation_cache import compilation_cache
-
     jax.config.update("jax_enable_compilation_cache", False)
     compilation_cache.reset_cache()
     yield
@@ -193,12 +192,24 @@ def own_home(tmp_path, monkeypatch):
     yield tmp_path / "cache" / "covey" / "compiled"
     ProgramStore.default.__func__.cache_clear()
     jax.config.update("jax_enable_compilation_cache", True)
+    compilation_cache.reset_cache()
 
 
 def test_every_experiment_of_a_worker_has_the_store(own_home):
-    """Making it switches JAX's cache off, which must not look like a wish of the user's."""
-    first, second = ProgramStore.default(), ProgramStore.default()
+    """Using it switches JAX's cache off, which must not look like a wish of the user's."""
+    first = ProgramStore.default()
+    first.replace_jax_cache()
+    second = ProgramStore.default()
     assert first is not None and first is second and first.folder == own_home
+
+
+def test_without_jit_jax_keeps_its_cache(config, own_home):
+    """Hundreds of small programs are compiled there, and none of them is the store's."""
+    store = ProgramStore.default()
+    assert Shelf.of(store, dataclasses.replace(config, jit=False), jax.devices()[:1], 1) == Shelf()
+    assert jax.config.values["jax_enable_compilation_cache"]
+    Shelf.of(store, config, jax.devices()[:1], 1)
+    assert not jax.config.values["jax_enable_compilation_cache"]
 
 
 def test_folders_that_others_can_write_to_are_not_used(own_home):

@@ -37,6 +37,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.experimental import serialize_executable
+from jax.experimental.compilation_cache import compilation_cache
 from jax.stages import Compiled, Lowered
 from jax.tree_util import PyTreeDef
 
@@ -100,10 +101,9 @@ class ProgramStore:
     @classmethod
     @functools.cache
     def default(cls) -> ProgramStore | None:
-        """The user's own, in place of JAX's cache; None where that is configured, or where nothing can be kept safely.
+        """The user's own; None where JAX's cache is configured, or where nothing can be kept safely.
 
-        JAX's cache is switched off for the process: what came out of it cannot be written out again. Hence the answer
-        is found once: the next time, JAX's cache would seem to be switched off by the user.
+        Found once: after `replace_jax_cache`, JAX's cache would seem to be switched off by the user.
         """
         if os.environ.get("JAX_COMPILATION_CACHE_DIR") or not jax.config.values["jax_enable_compilation_cache"]:
             return None
@@ -116,8 +116,13 @@ class ProgramStore:
                 return None
         except OSError:  # a home that cannot be written to
             return None
-        jax.config.update("jax_enable_compilation_cache", False)
         return cls(folder)
+
+    def replace_jax_cache(self) -> None:
+        """Switches JAX's cache off for the process: what came out of it cannot be written out again."""
+        if jax.config.values["jax_enable_compilation_cache"]:
+            jax.config.update("jax_enable_compilation_cache", False)
+            compilation_cache.reset_cache()  # else it remembers that it is on
 
     def compile(
         self, lowered: Lowered, options: Mapping[str, Any] | None, devices: Sequence[Any]
@@ -219,8 +224,9 @@ class Shelf:
 
     @classmethod
     def of(cls, store: ProgramStore | None, config: Config, devices: Sequence[Any], num_seeds: int) -> Shelf:
-        if store is None:
+        if store is None or not config.jit:  # without programs, what is compiled is small and many: JAX's cache has it
             return cls()
+        store.replace_jax_cache()
         name = experiment_name(config, devices, num_seeds)
         return cls(store=store, devices=devices, name=name, kept=store.read_experiment(name) if name else None)
 
