@@ -217,3 +217,46 @@ def test_uncompiled_training_ends_in_seconds(tmp_path, capsys, rollout_length, s
         assert iterations == [num_lines() - 1] and "interrupted: saved at" in said
     else:
         assert iterations == [] and "interrupted before the first checkpoint" in said
+
+
+# ------------------------------------------------------------------------------------------- threads that compile
+
+
+def test_python_ends_while_a_program_is_compiled():
+    """As after Ctrl-C in a script, or an error in another program: XLA would abort if Python ended meanwhile."""
+    script = """
+        import time, jax, jax.numpy as jnp
+        from covey.experiment.programs import in_background
+        def work(x):
+            for _ in range(1000):
+                x = jnp.tanh(x @ x) + jnp.sort(x, axis=0)
+            return x
+        lowered = jax.jit(work).lower(jnp.ones((8, 8)))
+        compiled = in_background(lowered.compile)
+        time.sleep(0.5)
+        assert not compiled.done()
+        raise SystemExit("leaving")
+    """
+    environment = {**os.environ, "JAX_ENABLE_COMPILATION_CACHE": "false", "XLA_FLAGS": ""}
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (1, "leaving\n")
+
+
+def test_a_command_that_is_done_does_not_wait_for_a_program():
+    script = """
+        import sys, time
+        from covey import cli
+        from covey.errors import CoveyError
+        from covey.experiment.programs import in_background
+        def work(arguments):
+            in_background(lambda: time.sleep(600))
+            print("begun")
+            raise CoveyError("failed meanwhile")
+        cli.VERBS["train"] = cli.Verb(work, "")
+        sys.argv = ["covey", "train"]
+        sys.exit(cli.main())
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "begun\n", "covey: failed meanwhile\n")

@@ -3,6 +3,7 @@
 - `lasting_output`: `covey train | head -n 2` trains to the end. What cannot be written is dropped.
 - `stopping_on_signals`: SIGINT, SIGTERM and SIGHUP end a command at once with one line, whatever it is doing.
 - `collected_signals`: within that, for work that saves first.
+- `leave`: ends the process of a command though a program is still being compiled.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ import select
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from typing import IO, Any
 
 from covey.files import is_disk_error
 
+STARTED = time.time()  # when this process began, about
+COMPILING = "compiling"  # the name of threads that do
 _HUNG_UP = {errno.EPIPE, errno.EIO}  # the other end of a pipe, or the terminal, is gone
 
 
@@ -278,3 +282,17 @@ def collected_signals() -> Iterator[Received]:
         for number, handler in previous.items():
             with contextlib.suppress(ValueError):
                 signal.signal(number, handler)
+
+
+# ------------------------------------------------------------------------------------------------------------- ending
+
+
+def leave(code: int) -> int:
+    """The exit code of a command that is done, for `sys.exit`. Where a thread still compiles a program that nobody
+    wants any more, Python would wait for it: the process ends here instead."""
+    if any(thread.name == COMPILING for thread in threading.enumerate()):
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or none
+                stream.flush()
+        os._exit(code)
+    return code
