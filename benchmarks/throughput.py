@@ -278,10 +278,12 @@ def make_acting(config: Config, parts: Parts, devices: list[Any]) -> common.Prog
     env = batched(config, parts.env, devices)
 
     def play(repetitions: Array, learner: PyTree, actor: PyTree, key: Key) -> tuple[PyTree, Array]:
+        acting = parts.algorithm.acting(learner)
+
         def rollout(i: Array, loop: tuple[PyTree, Array]) -> tuple[PyTree, Array]:
             actor, total = loop
             key_rollout = jax.random.fold_in(key, i)
-            actor, batch, sums = collect(env, parts.algorithm, learner, actor, key_rollout, rollout_length(config))
+            actor, batch, sums = collect(env, parts.algorithm, acting, actor, key_rollout, rollout_length(config))
             return actor, total + checksum((what_updates_read(batch), sums))
 
         loop = jax.lax.fori_loop(0, repetitions, rollout, (drop_device_axis(actor), jnp.zeros(())))
@@ -311,7 +313,8 @@ def make_updating(config: Config, parts: Parts, devices: list[Any]) -> common.Pr
     def collect_batch(learner: PyTree, actor: PyTree, key: Key) -> Batch:
         key = jax.random.fold_in(key, jax.lax.axis_index(DEVICE_AXIS))
         actor = drop_device_axis(actor)
-        return add_device_axis(collect(env, parts.algorithm, learner, actor, key, rollout_length(config))[1])
+        acting = parts.algorithm.acting(learner)
+        return add_device_axis(collect(env, parts.algorithm, acting, actor, key, rollout_length(config))[1])
 
     def learn(repetitions: Array, learner: PyTree, batch: Batch, key: Key) -> PyTree:
         key = jax.random.fold_in(key, jax.lax.axis_index(DEVICE_AXIS))

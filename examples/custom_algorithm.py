@@ -2,7 +2,7 @@
 
     ∇J(θ) = E[(G_t − b) ∇ log π_θ(a_t | o_t)],   G_t = Σ_k γ^k r_{t+k},   b the running mean of G
 
-An algorithm is four pure functions for one group of agents; covey makes one for each group of the task, and compiles
+An algorithm is a few pure functions for one group of agents; covey makes one for each group of the task, and compiles
 collection and update into one program around them. Run this file, or, in its folder,
 
     covey train algorithm=reinforce imports=[custom_algorithm] task=probe/copy
@@ -27,6 +27,7 @@ from covey.ops.distributions import make_distribution
 from covey.ops.losses import weigh, weighted_mean
 from covey.ops.normalisation import Moments, batch_moments, init_moments, merge_moments
 from covey.ops.returns import gae
+from covey.registry import Capabilities
 from covey.types import Algorithm, Array, Batch, EnvSpec, Key, TimeStep, learned, pytree
 
 
@@ -56,8 +57,6 @@ def make_reinforce(config: ReinforceConfig, spec: EnvSpec, group: str, context: 
         num_agents=group_spec.num_agents,
         head_gain=0.01,
     )
-    if actor.recurrent:  # a ValueError while making is told to the user in one line, before anything compiles
-        raise ValueError("reinforce has no memory; use model=mlp")
     optimiser = optax.scale_by_adam()
 
     def init(key: Key) -> ReinforceState:
@@ -69,10 +68,10 @@ def make_reinforce(config: ReinforceConfig, spec: EnvSpec, group: str, context: 
             coefficients={"lr": jnp.float32(config.lr)},
         )
 
-    def act(state: ReinforceState, timestep: TimeStep, carry: Any, key: Key, explore: bool) -> tuple[Array, dict, Any]:
+    def act(params: Any, timestep: TimeStep, carry: Any, key: Key, explore: bool) -> tuple[Array, dict, Any]:
         step = timestep.groups[group]
         # Networks take `[T, B, A, …]`; acting is one step of time.
-        outputs, carry = actor.apply(state.params, step.observation[None], carry, timestep.last[None])
+        outputs, carry = actor.apply(params, step.observation[None], carry, timestep.last[None])
         if explore:
             raw = distribution.sample(outputs[0], step.action_mask, key)
         else:
@@ -103,11 +102,21 @@ def make_reinforce(config: ReinforceConfig, spec: EnvSpec, group: str, context: 
         state = dataclasses.replace(state, params=params, optimiser=optimiser_state, returns=moments)
         return state, {"policy_loss": value, "baseline": moments.mean}, None  # None: no priorities, there is no replay
 
-    return Algorithm(init=init, initial_carry=actor.initial_carry, act=act, update=update)
+    return Algorithm(
+        init=init,
+        acting=lambda state: state.params,  # what `act` is given of the state
+        initial_carry=actor.initial_carry,
+        act=act,
+        update=update,
+    )
 
 
 covey.register_algorithm(
-    "reinforce", make_reinforce, config=ReinforceConfig, description="REINFORCE with a running baseline"
+    "reinforce",
+    make_reinforce,
+    config=ReinforceConfig,
+    description="REINFORCE with a running baseline",
+    capabilities=Capabilities(memory=False),  # with model=gru it is refused in one line, before anything compiles
 )
 
 

@@ -71,7 +71,8 @@ def main() -> None:
     def iterate(learner: PyTree, actor: Actor, key: Key, progress: Array) -> tuple[PyTree, Actor, dict[str, Any]]:
         """Collects a batch and learns from it: one compiled program."""
         key_collect, key_update = jax.random.split(key)
-        after, transitions, ended = unroll(batched, algorithm, learner, actor, key_collect, NUM_STEPS)
+        acting = algorithm.acting(learner)  # the part of the learner that acts: parameters, but no optimiser
+        after, transitions, ended = unroll(batched, algorithm, acting, actor, key_collect, NUM_STEPS)
         # Transitions are [T, B, A, …]; what comes after the last of them is bootstrapped from.
         batch = Batch(transitions=transitions, carries=actor.carry, final=after.timestep, final_carry=after.carry)
         learner, metrics, _ = algorithm.update(learner, batch, key_update, progress)

@@ -32,7 +32,8 @@ def main() -> None:
     @jax.jit
     def iterate(learner: PyTree, actor: Actor, key: Key, progress: Array) -> tuple[PyTree, Actor, dict[str, Any]]:
         key_collect, key_update = jax.random.split(key)
-        after, transitions, ended = unroll(batched, algorithm, learner, actor, key_collect, NUM_STEPS)
+        acting = algorithm.acting(learner)  # the part of the learner that acts: parameters, but no optimiser
+        after, transitions, ended = unroll(batched, algorithm, acting, actor, key_collect, NUM_STEPS)
         batch = Batch(
             transitions=transitions, carries=actor.carry, final=after.timestep, final_carry=after.carry
         )  # transitions are `[T, B, A, …]`; `final` is what to bootstrap from

@@ -89,7 +89,7 @@ class Team:
         @jax.jit
         def play(learner: Any, key: Any) -> Any:
             actor = init_actor(batched, self.algorithm, key)
-            return unroll(batched, self.algorithm, learner, actor, key, num_steps)[1]
+            return unroll(batched, self.algorithm, self.algorithm.acting(learner), actor, key, num_steps)[1]
 
         key = jax.random.key(seed)
         return jax.device_get(play(self.learner, key))
@@ -105,8 +105,9 @@ class Team:
 
         @jax.jit
         def play(learner: Any, key: Any) -> Any:
+            acting = self.algorithm.acting(learner)
             return play_episodes(
-                self.env, self.algorithm, learner, key, num_episodes=num_episodes, deterministic=deterministic
+                self.env, self.algorithm, acting, key, num_episodes=num_episodes, deterministic=deterministic
             )
 
         key = jax.random.key(17)

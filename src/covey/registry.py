@@ -26,6 +26,26 @@ def import_attribute(path: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
+class ActionKind(enum.Enum):
+    """What agents choose in a step."""
+
+    discrete = "one discrete choice per agent"
+    multi_discrete = "several discrete choices per agent"
+    continuous = "continuous actions"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Capabilities:
+    """What an algorithm supports and relies on, declared where it is registered and checked where it is made."""
+
+    actions: tuple[ActionKind, ...] = tuple(ActionKind)  # kinds of actions that it can choose
+    memory: bool = True  # it learns with models that have memory
+    loops: tuple[str, ...] = ("online",)  # the loops that it can learn in; the first one runs it
+    centralised: bool = False  # by default, learning sees more than an agent's own observation; acting never does
+    evaluates_greedily: bool = False  # evaluated by its best actions; otherwise by sampled ones, unless all continuous
+    model_defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # a model's fields that it relies on
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Entry:
     name: str
@@ -33,7 +53,12 @@ class Entry:
     make: Callable[..., Any] | str
     config: Any  # a dataclass, an instance of one, or `module:attribute` of either
     fields: Mapping[str, Any]  # what this name changes in it
-    loop: str = "online"  # algorithms: the loop that runs them
+    capabilities: Capabilities = Capabilities()  # of an algorithm
+
+    @property
+    def loop(self) -> str:
+        """The loop that runs an algorithm."""
+        return self.capabilities.loops[0]
 
     def make_function(self) -> Callable[..., Any]:
         return import_attribute(self.make) if isinstance(self.make, str) else self.make
@@ -67,12 +92,17 @@ class Registry:
         config: Any,
         description: str,
         fields: Mapping[str, Any] | None = None,
-        loop: str = "online",
+        capabilities: Capabilities = Capabilities(),
     ) -> None:
         if not isinstance(config, str) and not dataclasses.is_dataclass(config):
             raise UsageError(f"{self.kind} '{name}': config must be a dataclass or an instance of one, not {config!r}")
         self._entries[name] = Entry(
-            name=name, description=description, make=make, config=config, fields=fields or {}, loop=loop
+            name=name,
+            description=description,
+            make=make,
+            config=config,
+            fields=fields or {},
+            capabilities=capabilities,
         )
 
     def __getitem__(self, name: str) -> Entry:
@@ -112,10 +142,18 @@ def register_model(name: str, make: Callable[..., Any] | str, *, config: Any, de
 
 
 def register_algorithm(
-    name: str, make: Callable[..., Any] | str, *, config: Any, description: str, loop: str = "online"
+    name: str,
+    make: Callable[..., Any] | str,
+    *,
+    config: Any,
+    description: str,
+    capabilities: Capabilities = Capabilities(),
 ) -> None:
-    """Registers an algorithm: `make(config, spec, group, context)` returns an `Algorithm` for that group."""
-    algorithms.register(name, make, config=config, description=description, loop=loop)
+    """Registers an algorithm: `make(config, spec, group, context)` returns an `Algorithm` for that group.
+
+    What it does not support, `capabilities` says; covey then refuses it in one line.
+    """
+    algorithms.register(name, make, config=config, description=description, capabilities=capabilities)
 
 
 def build_config(config: Any, values: Mapping[str, Any], where: str) -> Any:

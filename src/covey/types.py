@@ -250,13 +250,19 @@ class Network:
     recurrent: bool
 
 
+def _whole_state(state: PyTree) -> PyTree:
+    return state
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Algorithm:
     """A learner as pure functions.
 
     init(key) -> state
+    acting(state) -> what `act` needs of the state: parameters and moments, no optimiser, no target networks.
+                     It is what actors are sent. By default, the whole state
     initial_carry(num_envs) -> carry
-    act(state, timestep [B, …], carry, key, explore) -> (actions by group, extras by group, carry)
+    act(acting, timestep [B, …], carry, key, explore) -> (actions by group, extras by group, carry)
     update(state, batch, key, progress) -> (state, metrics, priorities or None)
     sequence_length: how many contiguous steps one carry serves in a batch (1: the algorithm has no memory)
     groups: of a team's algorithm, each group's own
@@ -266,5 +272,6 @@ class Algorithm:
     initial_carry: Callable[[int], PyTree]
     act: Callable[..., tuple[PyTree, PyTree, PyTree]]
     update: Callable[..., tuple[PyTree, dict[str, Array], PyTree]]
+    acting: Callable[[PyTree], PyTree] = _whole_state
     sequence_length: int = 1
     groups: Mapping[str, Algorithm] = dataclasses.field(default_factory=dict)

@@ -88,7 +88,7 @@ def play(task: str, **sources: str) -> dict[str, float]:
 
     @jax.jit
     def episodes(key):
-        return play_episodes(env, team, learner, key, num_episodes=32, deterministic=True)
+        return play_episodes(env, team, team.acting(learner), key, num_episodes=32, deterministic=True)
 
     return {name: float(value.mean()) for name, value in episode_values(episodes(jax.random.key(0))).items()}
 

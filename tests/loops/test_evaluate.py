@@ -17,13 +17,14 @@ EPISODES = 6
 @pytest.mark.parametrize("task", ["probe/memory", "probe/truncation"])
 def test_equals_a_plain_loop(fresh, task):
     team = fresh(task, model="gru", iterations=0)
-    env, algorithm, learner, key = team.env, team.algorithm, team.learner, jax.random.key(4)
+    env, algorithm, key = team.env, team.algorithm, jax.random.key(4)
+    acting = algorithm.acting(team.learner)
     values = jax.device_get(
         jax.jit(
-            lambda learner, key: episode_values(
-                play_episodes(env, algorithm, learner, key, num_episodes=EPISODES, deterministic=False)
+            lambda acting, key: episode_values(
+                play_episodes(env, algorithm, acting, key, num_episodes=EPISODES, deterministic=False)
             )
-        )(learner, key)
+        )(acting, key)
     )
 
     key_reset, key_play = jax.random.split(key)
@@ -33,7 +34,7 @@ def test_equals_a_plain_loop(fresh, task):
     done = np.zeros(EPISODES, bool)
     for t in range(env.spec.time_limit):
         key_act, key_env = jax.random.split(jax.random.fold_in(key_play, t))
-        actions, _, carry = act(learner, timestep, carry, key_act, True)
+        actions, _, carry = act(acting, timestep, carry, key_act, True)
         state, timestep = step(state, actions, jax.random.split(key_env, EPISODES))
         returns += np.where(done, 0.0, np.asarray(timestep.groups["agents"].reward).mean(-1))
         lengths += ~done

@@ -15,7 +15,7 @@ from covey.types import Algorithm
 ENVS, STEPS, GROUP = 4, 12, "agents"
 
 
-def act(learner, timestep, carry, key, explore):
+def act(acting, timestep, carry, key, explore):
     """Random actions; the carry counts steps of the episode, starting afresh where the last one ended."""
     steps = jnp.where(timestep.last, 0, carry[GROUP]) + 1
     step = timestep.groups[GROUP]

@@ -20,7 +20,21 @@ from covey.ops import random
 from covey.ops.devices import mean_over_devices
 from covey.ops.operations import one_operation
 from covey.ops.seeds import any_seed
-from covey.types import Algorithm, Array, Batch, Discrete, EnvSpec, Key, PyTree, TimeStep, Transition
+from covey.registry import ActionKind
+from covey.types import (
+    ActionSpec,
+    Algorithm,
+    Array,
+    Batch,
+    Continuous,
+    Discrete,
+    EnvSpec,
+    Key,
+    MultiDiscrete,
+    PyTree,
+    TimeStep,
+    Transition,
+)
 
 State = TypeVar("State", bound=Any)
 Result = TypeVar("Result", bound=PyTree)
@@ -58,48 +72,60 @@ def make_optimiser(config: Any) -> optax.GradientTransformation:
     return optax.GradientTransformation(adam.init, one_operation(adam.update))
 
 
-def descend(optimiser: optax.GradientTransformation, state: State, name: str, grads: PyTree, lr: Array) -> State:
-    """A learner's state after a step on one of its `params`, which has an `optimiser` state of the same name."""
-    changes, optimiser_state = optimiser.update(grads, state.optimiser[name])
-    params = jax.tree.map(lambda p, change: p - lr * change, state.params[name], changes)
+def init_coefficients(config: Any, *names: str) -> dict[str, Array]:
+    """The named fields of a configuration as numbers in the learner's state.
+
+    Functions read them from there, so that schedules can scale them, and callbacks and populations can set them while
+    training runs. Fields that switch code on or off, or that set shapes, stay in the configuration.
+    """
+    return {name: jnp.float32(getattr(config, name)) for name in names}
+
+
+def adam_step(
+    optimiser: optax.GradientTransformation, params: PyTree, optimiser_state: PyTree, grads: PyTree, lr: Array
+) -> tuple[PyTree, PyTree]:
+    """Parameters and the optimiser's state after one step: θ − lr · Adam(g)."""
+    steps, optimiser_state = optimiser.update(grads, optimiser_state)
+    return jax.tree.map(lambda p, step: p - lr * step, params, steps), optimiser_state
+
+
+def descend(optimiser: optax.GradientTransformation, state: State, grads: Mapping[str, PyTree], lr: Array) -> State:
+    """A learner's state after a step on each of its `params` that `grads` names.
+
+    Each has a state of the optimiser of its own, so that none scales the gradients of another.
+    """
+    stepped = {
+        name: adam_step(optimiser, state.params[name], state.optimiser[name], grad, lr) for name, grad in grads.items()
+    }
     return dataclasses.replace(
-        state, params=state.params | {name: params}, optimiser=state.optimiser | {name: optimiser_state}
+        state,
+        params=state.params | {name: params for name, (params, _) in stepped.items()},
+        optimiser=state.optimiser | {name: own for name, (_, own) in stepped.items()},
     )
 
 
 def mean_over_living(tree: PyTree, alive: Array, axis: str | None) -> PyTree:
-    """Means over the living agents of all devices, of means over all agents of this one in which the dead count zero.
+    """Rescales per-device means (dead agents count as zero) to means over living agents on all devices.
 
-    Gradients, losses and what else an update needs of the other devices go together: a small update takes hardly longer
-    than a meeting of the devices.
+    Gradients, losses and whatever else an update needs from other devices travel together: a small update takes
+    hardly longer than one exchange between devices.
     """
     share = jnp.mean(alive.astype(jnp.float32))
     tree, share = mean_over_devices((tree, share), axis)
     return jax.tree.map(lambda x: x / jnp.maximum(share, 1e-8), tree)
 
 
-def now_and_then(
-    updates: Array, delay: int, compute: Callable[[], Result], otherwise: Callable[[], Result] | None = None
+def every_n_updates(
+    updates: Array, n: int, compute: Callable[[], Result], otherwise: Callable[[], Result] | None = None
 ) -> Result:
-    """What `compute` gives in every `delay`-th update; in the others, which do not compute it, `otherwise` or zeros."""
-    if delay == 1:
+    """The result of `compute` in every n-th update. The others skip it, and return that of `otherwise`, or zeros."""
+    if n == 1:
         return compute()
 
     def nothing() -> Result:
         return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(compute))
 
-    return jax.lax.cond(any_seed(updates % delay == 0), compute, otherwise or nothing)
-
-
-def require_discrete(spec: EnvSpec, group: str) -> Discrete:
-    """The actions of a group, for algorithms that learn a value for each; raises where they are no single choice."""
-    action = spec.groups[group].action
-    if not isinstance(action, Discrete):
-        raise ValueError(
-            f"Q-learning needs one discrete choice per agent, and group '{group}' acts otherwise "
-            "(vmas tasks: task.continuous_actions=false)"
-        )
-    return action
+    return jax.lax.cond(any_seed(updates % n == 0), compute, otherwise or nothing)
 
 
 def add_users_loss(grads: PyTree, context: Context, group: str, params: PyTree, batch: Any) -> tuple[PyTree, PyTree]:
@@ -121,32 +147,55 @@ def make_algorithm(
 
     `model` is by `make_model`, an MLP by default; the critic's is the same unless given.
     """
-    config = registry.build_config(registry.algorithms[name].defaults(), fields, "algorithm")
-    model = model or make_model("mlp", **getattr(config, "model_defaults", {}))
+    entry = registry.algorithms[name]
+    config = registry.build_config(entry.defaults(), fields, "algorithm")
+    model = model or make_model("mlp", **entry.capabilities.model_defaults)
     context = Context(model=model, critic_model=critic_model or model)
     return make_team({group: make_group(name, config, spec, group, context) for group in spec.groups})
 
 
 def make_group(name: str, config: Any, spec: EnvSpec, group: str, context: Context) -> Algorithm:
-    """The registered algorithm `name` for one group of a task."""
-    make: MakeAlgorithm = registry.algorithms[name].make_function()
-    return make(config, spec, group, context)
+    """The registered algorithm `name` for one group of a task; ValueError where its capabilities do not suffice."""
+    entry = registry.algorithms[name]
+    _check_actions(name, entry.capabilities, spec.groups[group].action, group)
+    make: MakeAlgorithm = entry.make_function()
+    algorithm = make(config, spec, group, context)
+    if not entry.capabilities.memory and jax.tree.leaves(jax.eval_shape(lambda: algorithm.initial_carry(1))):
+        raise ValueError(f"{name} cannot learn with memory; use a model that has none, such as model=mlp")
+    return algorithm
+
+
+def _check_actions(name: str, capabilities: registry.Capabilities, action: ActionSpec, group: str) -> None:
+    kinds = {Discrete: ActionKind.discrete, MultiDiscrete: ActionKind.multi_discrete, Continuous: ActionKind.continuous}
+    kind = kinds[type(action)]
+    if kind in capabilities.actions:
+        return
+    hint = ""
+    if ActionKind.continuous in (kind, *capabilities.actions) and kind is not ActionKind.multi_discrete:
+        hint = f" (vmas tasks: task.continuous_actions={str(kind is not ActionKind.continuous).lower()})"
+    needed = " or ".join(supported.value for supported in capabilities.actions)
+    raise ValueError(f"{name} needs {needed}, and group '{group}' has {kind.value}{hint}")
 
 
 def make_team(parts: Mapping[str, Algorithm], hooks: Hooks = Hooks()) -> Algorithm:
-    """One algorithm out of one per group: states, carries, actions and extras become dicts by group."""
+    """Joins one algorithm per group into the team's: states, carries, actions and extras become dicts by group."""
 
     def init(key: Key) -> PyTree:
         keys = random.split(key, len(parts))
         return {group: part.init(k) for (group, part), k in zip(parts.items(), keys, strict=True)}
 
+    def acting(state: PyTree) -> PyTree:
+        return {group: part.acting(state[group]) for group, part in parts.items()}
+
     def initial_carry(num_envs: int) -> PyTree:
         return {group: part.initial_carry(num_envs) for group, part in parts.items()}
 
-    def act(state: PyTree, timestep: TimeStep, carry: PyTree, key: Key, explore: bool) -> tuple[PyTree, PyTree, PyTree]:
+    def act(
+        acting: PyTree, timestep: TimeStep, carry: PyTree, key: Key, explore: bool
+    ) -> tuple[PyTree, PyTree, PyTree]:
         actions, extras, carries = {}, {}, {}
         for (group, part), k in zip(parts.items(), random.split(key, len(parts)), strict=True):
-            actions[group], extras[group], carries[group] = part.act(state[group], timestep, carry[group], k, explore)
+            actions[group], extras[group], carries[group] = part.act(acting[group], timestep, carry[group], k, explore)
         return actions, extras, carries
 
     def update(state: PyTree, batch: Batch, key: Key, progress: Array) -> tuple[PyTree, dict[str, Array], PyTree]:
@@ -169,6 +218,7 @@ def make_team(parts: Mapping[str, Algorithm], hooks: Hooks = Hooks()) -> Algorit
 
     return Algorithm(
         init=init,
+        acting=acting,
         initial_carry=initial_carry,
         act=act,
         update=update,

@@ -12,8 +12,6 @@ fields: two critics of which the smaller counts, noise ε on the target's action
 is that of its own new action beside the others' actions as they were; with `all`, everyone's are new, and each agent
 follows the sum of all values; `auto` takes `all` where the task shares rewards, and otherwise `own`.
 
-Memory as in soft actor-critic: actors go on from stored carries, critics from empty ones, after `burn_in` steps.
-
 Differences from the papers:
 - Actors pay for outputs beyond ±3, where the tanh that bounds actions is flat. An early critic that likes ever larger
   actions otherwise drives an actor to where no gradient leads back. After 60,000 frames of vmas/sampling, 5 of 12 IDDPG
@@ -23,6 +21,9 @@ Differences from the papers:
 - Policy and critics step at once, each from the others as they were: the devices meet once in an update.
 - A centralised critic has an output for each agent: rewards need not be shared.
 - A critic with memory remembers the actions that it is shown: in the actor's loss, the policy's new ones.
+
+From top to bottom: configuration, state, acting, targets, the actor's loss, update. What DDPG shares with SAC, the
+critics' loss and memory included, is in `off_policy.py`. `make_ddpg` binds the functions.
 """
 
 from __future__ import annotations
@@ -30,34 +31,32 @@ from __future__ import annotations
 import dataclasses
 from functools import partial
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
-from covey.algorithms.base import (
-    Context,
-    add_users_loss,
-    descend,
-    make_optimiser,
-    mean_over_living,
-    now_and_then,
+from covey.algorithms.base import Context, descend, every_n_updates, init_coefficients
+from covey.algorithms.critics import ActorGradient, CriticSees
+from covey.algorithms.off_policy import (
+    ActorCritic,
+    OffPolicyConfig,
+    Samples,
+    compute_gradients,
+    init_networks,
+    make_actor_critic,
+    make_samples,
+    rate_new_actions,
+    rate_successors,
+    run_actor,
+    run_actor_on_steps,
+    run_actor_on_successors,
+    td_targets,
 )
-from covey.algorithms.critics import (
-    ActorGradient,
-    CriticOutputs,
-    CriticSees,
-    make_critics,
-    own_values,
-    require_memory_of_both,
-    resolve_gradient,
-)
-from covey.checks import above_zero, at_least, between_0_and_1
-from covey.networks.network import apply_after, apply_with_successors, make_network
+from covey.checks import at_least, between_0_and_1
 from covey.ops import random
 from covey.ops.exploration import anneal
 from covey.ops.losses import weighted_mean
-from covey.ops.schedules import Schedule, factor
-from covey.ops.targets import first_and_last, move_towards, n_step_targets
+from covey.ops.schedules import scheduled
+from covey.ops.targets import first_and_last, move_towards
 from covey.types import (
     Algorithm,
     Array,
@@ -74,28 +73,12 @@ from covey.types import (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DdpgConfig:
+class DdpgConfig(OffPolicyConfig):
     """Fields of `iddpg`, `maddpg`, `itd3` and `matd3`."""
 
-    critic_sees: CriticSees = CriticSees.own  # what the critic sees
-    # whose actions are the actor's new ones when a centralised critic rates it
     actor_gradient: ActorGradient = ActorGradient.own
-    critic_outputs: CriticOutputs = CriticOutputs.per_agent  # how many values a centralised critic gives
-    num_critics: int = 1  # critics learned side by side; targets take the smallest of their values
-    share_parameters: bool = True  # one set of parameters for all agents of a group; false: one for each
-    # one set of critic's parameters for all agents of a group; false: one for each
-    share_critic_parameters: bool = True
-    agent_ids: bool = True  # append a one-hot id to observations, so that shared parameters can play different roles
-    lr: float = 1e-3  # Adam's step size, before `lr_schedule`
-    lr_schedule: Schedule = Schedule.constant  # how the step size changes over `experiment.schedule_frames`
-    adam_eps: float = 1e-5  # the number in Adam's denominator that keeps it above zero
-    max_grad_norm: float = 5.0  # gradients of each network are scaled down to this norm where theirs is greater
-    gamma: float = 0.99  # discount: what a reward one step later counts, against 1 now
-    n_step: int = 1  # rewards summed before a target bootstraps from a value
-    tau: float = 0.005  # how far target networks move towards the networks in each update: 0 not at all, 1 all the way
     # take the targets' next actions from a target network of the actor; false: from the actor itself
     target_actor: bool = True
-    policy_delay: int = 1  # updates of the critics for each update of the actor
     saturation_coef: float = 0.1  # weight of a penalty on the actor's outputs beyond ±3, where tanh is flat; 0: none
     noise_start: float = 0.5  # deviation of the exploration noise at the start, as a share of half the actions' range
     noise_end: float = 0.1  # deviation of the exploration noise after `noise_fraction` of the frames
@@ -103,14 +86,11 @@ class DdpgConfig:
     noise_fraction: float = 0.5
     target_noise: float = 0.0  # deviation of noise on the targets' next actions, which smooths the critic; 0: none
     target_noise_clip: float = 0.5  # noise on the targets' next actions stays within ± this
-    sequence_length: int = 16  # steps a memory is unrolled in learning, after `burn_in`; unused without memory
-    burn_in: int = 0  # steps before each sequence that only fill the memory and are not learned from
 
     def __post_init__(self) -> None:
-        above_zero(self, "lr", "adam_eps", "max_grad_norm")
-        between_0_and_1(self, "gamma", "tau", "noise_fraction")
-        at_least(self, 1, "num_critics", "n_step", "policy_delay", "sequence_length")
-        at_least(self, 0, "saturation_coef", "noise_start", "noise_end", "target_noise", "target_noise_clip", "burn_in")
+        super().__post_init__()
+        between_0_and_1(self, "noise_fraction")
+        at_least(self, 0, "saturation_coef", "noise_start", "noise_end", "target_noise", "target_noise_clip")
 
 
 TD3 = {"num_critics": 2, "policy_delay": 2, "target_noise": 0.2}
@@ -118,6 +98,101 @@ IDDPG = DdpgConfig()
 MADDPG = DdpgConfig(critic_sees=CriticSees.auto)
 ITD3 = dataclasses.replace(IDDPG, **TD3)  # type: ignore[arg-type]
 MATD3 = dataclasses.replace(MADDPG, **TD3)  # type: ignore[arg-type]
+
+
+@pytree
+class DdpgState:
+    """All that a group learns. `noise` is the deviation of exploration in use; callbacks may set `coefficients`."""
+
+    params: dict[str, PyTree] = learned()  # actor, critic
+    target: dict[str, PyTree] = learned(copies="params")
+    optimiser: dict[str, PyTree]
+    noise: Array
+    updates: Array
+    coefficients: dict[str, Array]
+
+
+@pytree
+class DdpgActing:
+    """What acting needs of the state: the actor's parameters, and the deviation of exploration."""
+
+    params: PyTree
+    noise: Array
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ddpg:
+    """What the functions of this file share."""
+
+    config: DdpgConfig
+    ac: ActorCritic
+    action: Continuous
+
+
+def init(ddpg: Ddpg, key: Key) -> DdpgState:
+    """Fresh parameters, targets equal to them, and optimisers."""
+    params = init_networks(ddpg.ac, key)
+    return DdpgState(
+        params=params,
+        target=params,
+        optimiser={name: ddpg.ac.optimiser.init(part) for name, part in params.items()},
+        noise=jnp.float32(ddpg.config.noise_start),
+        updates=jnp.zeros((), jnp.int32),
+        coefficients=init_coefficients(ddpg.config, "lr", "gamma", "tau", "noise_start", "noise_end"),
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------- acting
+
+
+def to_action(action: Continuous, outputs: Array) -> Array:
+    """An actor's outputs `[…, n]` within the bounds of the actions, by tanh."""
+    low, half_range = _low_and_half_range(action)
+    return (jnp.tanh(outputs) + 1.0) * half_range + low
+
+
+def with_noise(action: Continuous, taken: Array, noise: Array) -> Array:
+    """Actions `[…, n]` with noise in units of half their range, within the bounds."""
+    low, half_range = _low_and_half_range(action)
+    return jnp.clip(taken + noise * half_range, low, np.asarray(action.high, np.float32))
+
+
+def _low_and_half_range(action: Continuous) -> tuple[np.ndarray, np.ndarray]:
+    low, high = np.asarray(action.low, np.float32), np.asarray(action.high, np.float32)
+    return low, (high - low) / 2
+
+
+def acting(state: DdpgState) -> DdpgActing:
+    """The part of the state that `act` takes."""
+    return DdpgActing(params=state.params["actor"], noise=state.noise)
+
+
+def act(
+    ddpg: Ddpg, acting: DdpgActing, timestep: TimeStep, carry: PyTree, key: Key, explore: bool
+) -> tuple[Array, dict[str, PyTree], PyTree]:
+    """Actions `[B, A, n]`, with memory the carry that they were chosen with, and the next carry."""
+    outputs, extras, carry = run_actor(ddpg.ac, acting.params, timestep, carry)
+    action = to_action(ddpg.action, outputs)
+    if explore:
+        action = with_noise(ddpg.action, action, acting.noise * random.normal(key, action.shape))
+    return action, extras, carry
+
+
+# ------------------------------------------------------------------------------------------------ targets and loss
+
+
+def make_targets(ddpg: Ddpg, state: DdpgState, steps: Transition, key: Key) -> Array:
+    """y `[M, N, A]` of sequences `[L, N, …]`, by the target networks; `key` is of the noise on the next actions."""
+    config, ac = ddpg.config, ddpg.ac
+    first, ends = first_and_last(steps, remembers=ac.actor.recurrent)
+    policy = state.target["actor"] if config.target_actor else state.params["actor"]
+    action = to_action(ddpg.action, run_actor_on_successors(ac, policy, first, ends))
+    if config.target_noise:
+        clip = config.target_noise_clip
+        noise = jnp.clip(config.target_noise * random.normal(key, action.shape), -clip, clip)
+        action = with_noise(ddpg.action, action, noise)
+    values = rate_successors(ac, state.target["critic"], first, ends, action)
+    return td_targets(ac, steps, values.min(axis=0)[..., 0], state.coefficients["gamma"])
 
 
 FLAT_BEYOND = 3.0  # an actor's outputs: tanh(3) is 0.995, and its slope there 0.01
@@ -128,180 +203,64 @@ def saturation(outputs: Array) -> Array:
     return jnp.sum(jnp.square(jnp.maximum(jnp.abs(outputs) - FLAT_BEYOND, 0.0)), axis=-1)
 
 
-@pytree
-class DdpgState:
-    """All that a group learns; `noise` is the deviation of exploration in use."""
+def actor_loss(
+    params: PyTree, ddpg: Ddpg, critic_params: dict[str, PyTree], samples: Samples
+) -> tuple[Array, dict[str, Array]]:
+    """−E[Q_1(s, μ(o))] of the actor's `params`, with the penalty on saturated outputs; and nothing besides."""
+    outputs = run_actor_on_steps(ddpg.ac, params, samples)
+    first_critic = dict([next(iter(critic_params.items()))])
+    value = rate_new_actions(ddpg.ac, first_critic, samples.steps, to_action(ddpg.action, outputs))[0]
+    kept = len(samples.target)
+    loss = -weighted_mean(value[:kept], samples.weight)
+    if ddpg.config.saturation_coef:
+        loss += ddpg.config.saturation_coef * weighted_mean(saturation(outputs)[:kept], samples.weight)
+    return loss, {}
 
-    params: dict[str, PyTree] = learned()  # actor, critic
-    target: dict[str, PyTree] = learned(copies="params")
-    optimiser: dict[str, PyTree]
-    noise: Array
-    updates: Array
-    coefficients: dict[str, Array]
+
+# ---------------------------------------------------------------------------------------------------------- update
+
+
+def update(
+    ddpg: Ddpg, state: DdpgState, batch: Batch, key: Key, progress: Array
+) -> tuple[DdpgState, dict[str, Array], Array]:
+    """One gradient step of critics and actor on sequences `[L, N, …]` out of replay.
+
+    Also returns metrics, and the sequences' TD errors `[N]`, which are their priorities.
+    """
+    config, ac = ddpg.config, ddpg.ac
+    coefficients = scheduled(state.coefficients, progress, lr=config.lr_schedule)
+    target = make_targets(ddpg, state, batch.transitions[ac.group], key)
+    samples = make_samples(ac, batch, target)
+    critic_params, updates = state.params["critic"], state.updates + 1
+
+    def own_loss(params: PyTree) -> tuple[Array, dict[str, Array]]:
+        return actor_loss(params, ddpg, critic_params, samples)
+
+    computed = compute_gradients(ac, state, updates, batch, samples, own_loss)
+    state = descend(ac.optimiser, state, {"critic": computed.grads["critic"]}, coefficients["lr"])
+
+    def improve() -> DdpgState:
+        improved = descend(ac.optimiser, state, {"actor": computed.grads["actor"]}, coefficients["lr"])
+        followed = move_towards(improved.target, improved.params, coefficients["tau"])
+        return dataclasses.replace(improved, target=followed)
+
+    state = every_n_updates(updates, config.policy_delay, improve, otherwise=lambda: state)
+    noise = anneal(coefficients["noise_start"], coefficients["noise_end"], config.noise_fraction, progress)
+    state = dataclasses.replace(state, noise=noise, updates=updates)
+    return state, computed.metrics | {"noise": noise, "lr": coefficients["lr"]}, computed.td_error
 
 
 def make_ddpg(config: DdpgConfig, spec: EnvSpec, group: str, context: Context) -> Algorithm:
     """DDPG or TD3 for one group of a task."""
-    group_spec = spec.groups[group]
-    action, num_agents, axis = group_spec.action, group_spec.num_agents, context.device_axis
-    if not isinstance(action, Continuous):
-        raise ValueError(
-            f"deterministic policy gradients need continuous actions, and group '{group}' acts otherwise "
-            "(vmas tasks: task.continuous_actions=true)"
-        )
-    low, high = np.asarray(action.low, np.float32), np.asarray(action.high, np.float32)
-    half_range = (high - low) / 2
-    actor = make_network(
-        context.model,
-        name=f"{group}/actor",
-        input_shape=group_spec.observation_shape,
-        num_outputs=action.size,
-        num_agents=num_agents,
-        head_gain=0.01,
-        share_parameters=config.share_parameters,
-    )
-    critics = make_critics(
-        context.critic_model,
-        spec,
-        group,
-        sees=config.critic_sees,
-        action_size=action.size,
-        num_outputs=1,
-        num_critics=config.num_critics,
-        outputs=config.critic_outputs,
-        share_parameters=config.share_critic_parameters,
-    )
-    gradient = resolve_gradient(config.actor_gradient, spec, group)
-    separately = gradient is ActorGradient.own and config.critic_sees is not CriticSees.own
-    require_memory_of_both(actor, critics)
-    optimiser = make_optimiser(config)
-    burn_in = config.burn_in if actor.recurrent else 0
-
-    def init(key: Key) -> DdpgState:
-        key_actor, key_critic = jax.random.split(key)
-        params = {"actor": actor.init(key_actor), "critic": critics.init(key_critic)}
-        return DdpgState(
-            params=params,
-            target=params,
-            optimiser={name: optimiser.init(part) for name, part in params.items()},
-            noise=jnp.float32(config.noise_start),
-            updates=jnp.zeros((), jnp.int32),
-            coefficients={"lr": jnp.float32(config.lr)},
-        )
-
-    def to_action(outputs: Array) -> Array:
-        return (jnp.tanh(outputs) + 1.0) * half_range + low
-
-    def with_noise(action: Array, noise: Array) -> Array:
-        return jnp.clip(action + noise * half_range, low, high)
-
-    def act(state: DdpgState, timestep: TimeStep, carry: PyTree, key: Key, explore: bool) -> tuple[Array, dict, PyTree]:
-        step = timestep.groups[group]
-        outputs, next_carry = actor.apply(state.params["actor"], step.observation[None], carry, timestep.last[None])
-        action = to_action(outputs[0])
-        if explore:
-            action = with_noise(action, state.noise * random.normal(key, action.shape))
-        extras = {"carry": carry} if actor.recurrent else {}
-        return action, extras, next_carry
-
-    def make_targets(state: DdpgState, steps: Transition, carry: PyTree, key: Key) -> Array:
-        """Of the first L − n + 1 steps, `[.., N, A]`."""
-        first, ends = first_and_last(steps, remembers=actor.recurrent)
-        policy = state.target["actor"] if config.target_actor else state.params["actor"]
-        _, outputs = apply_with_successors(actor, policy, first.observation, ends.next_observation, carry, first.reset)
-        action = to_action(outputs)
-        if config.target_noise:
-            clip = config.target_noise_clip
-            noise = jnp.clip(config.target_noise * random.normal(key, action.shape), -clip, clip)
-            action = with_noise(action, noise)
-        inputs = critics.inputs(first.observation, first.state, first.action)
-        next_inputs = critics.inputs(ends.next_observation, ends.next_state, action)
-        values = critics.evaluate_successors(state.target["critic"], inputs, next_inputs, first.reset)
-        last = jnp.broadcast_to(steps.last[..., None], steps.reward.shape)
-        return n_step_targets(
-            steps.reward,
-            values.min(axis=0)[..., 0],
-            steps.terminated,
-            last,
-            gamma=config.gamma,
-            num_steps=config.n_step,
-        )
-
-    def critic_loss(params: PyTree, steps: Transition, target: Array, weights: Array) -> tuple[Array, Array]:
-        """The loss, and how wrong each sequence's values were."""
-        inputs = critics.inputs(steps.observation, steps.state, steps.action)
-        error = critics.evaluate(params, inputs, steps.reset, burn_in)[:, : len(target), ..., 0] - target
-        wrong = jnp.where(weights > 0, jnp.abs(error).mean(axis=0), 0.0).mean(axis=(0, 2))
-        return sum(weighted_mean(jnp.square(e), weights) for e in error), wrong  # type: ignore[return-value]
-
-    def value_of(state: DdpgState, steps: Transition, action: Array) -> Array:
-        """By the first critic, after `burn_in` steps, `[.., N, A]`; of these on, `action` says what was done."""
-        first = dict([next(iter(state.params["critic"].items()))])
-        shown = jnp.concatenate([steps.action[:burn_in], action])
-        inputs = critics.inputs(steps.observation, steps.state, shown)
-        return critics.evaluate(first, inputs, steps.reset, burn_in)[0, ..., 0]
-
-    def actor_loss(params: PyTree, state: DdpgState, steps: Transition, carry: PyTree, weights: Array) -> Array:
-        outputs = apply_after(actor, params, steps.observation, carry, steps.reset, burn_in)
-        action = to_action(outputs)
-        if separately:
-            value = own_values(partial(value_of, state, steps), action, steps.action[burn_in:])
-        else:
-            value = value_of(state, steps, action)
-        loss = -weighted_mean(value[: len(weights)], weights)
-        if config.saturation_coef:
-            loss += config.saturation_coef * weighted_mean(saturation(outputs)[: len(weights)], weights)
-        return loss
-
-    def update(state: DdpgState, batch: Batch, key: Key, progress: Array) -> tuple[DdpgState, dict[str, Array], Array]:
-        steps = batch.transitions[group]
-        carry = jax.tree.map(lambda x: x[0], steps.extras["carry"]) if actor.recurrent else ()
-        target = jax.lax.stop_gradient(make_targets(state, steps, carry, key)[burn_in:])
-        steps, _ = first_and_last(steps, remembers=actor.recurrent)
-        alive = steps.alive[burn_in : burn_in + len(target)]
-        weights = alive * (1.0 if batch.weight is None else batch.weight[:, None])
-        updates = state.updates + 1
-        delay = config.policy_delay
-
-        def policy_gradient() -> tuple[Array, PyTree]:
-            return jax.value_and_grad(actor_loss)(state.params["actor"], state, steps, carry, weights)
-
-        (q_loss, wrong), critic_grads = jax.value_and_grad(critic_loss, has_aux=True)(
-            state.params["critic"], steps, target, weights
-        )
-        policy_loss, actor_grads = now_and_then(updates, delay, policy_gradient)
-        means = mean_over_living(
-            {
-                "critic": critic_grads,
-                "actor": actor_grads,
-                "metrics": {
-                    "q_loss": q_loss,
-                    "q_value": weighted_mean(target, weights),
-                    "policy_loss": policy_loss * delay,  # so that its mean over updates is that of the delayed ones
-                },
-            },
-            alive,
-            axis,
-        )
-        grads, users_metrics = add_users_loss(
-            {name: means[name] for name in state.params}, context, group, state.params, batch.transitions[group]
-        )
-        lr = state.coefficients["lr"] * factor(config.lr_schedule, progress)
-        state = descend(optimiser, state, "critic", grads["critic"], lr)
-
-        def improve(state: DdpgState) -> DdpgState:
-            state = descend(optimiser, state, "actor", grads["actor"], lr)
-            return dataclasses.replace(state, target=move_towards(state.target, state.params, config.tau))
-
-        state = now_and_then(updates, delay, partial(improve, state), otherwise=lambda: state)
-        noise = anneal(config.noise_start, config.noise_end, config.noise_fraction, progress)
-        state = dataclasses.replace(state, noise=noise, updates=updates)
-        return state, means["metrics"] | {"noise": noise, "lr": lr} | users_metrics, wrong
-
+    action = spec.groups[group].action
+    assert isinstance(action, Continuous)
+    ac = make_actor_critic(config, spec, group, context, num_outputs=action.size)
+    ddpg = Ddpg(config=config, ac=ac, action=action)
     return Algorithm(
-        init=init,
-        initial_carry=actor.initial_carry,
-        act=act,
-        update=update,
-        sequence_length=burn_in + (config.sequence_length if actor.recurrent else 1) + config.n_step - 1,
+        init=partial(init, ddpg),
+        acting=acting,
+        initial_carry=ac.actor.initial_carry,
+        act=partial(act, ddpg),
+        update=partial(update, ddpg),
+        sequence_length=ac.sequence_length,
     )

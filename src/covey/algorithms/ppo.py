@@ -12,30 +12,33 @@ batch is cut into contiguous sequences of `sequence_length` steps, each learned 
 Differences from the papers:
 - A centralised critic has one output per agent (`critic_outputs=one` for a single value that all share): rewards need
   not be shared, so values are not either.
-- Time limits bootstrap from the true final observation; the papers' code takes them for terminations.
+- Time limits bootstrap from the true final observation; the papers' code treats them as terminations.
 - Actor and critic are separate networks, each with its own gradient clipping, so neither scales the other's step.
 - Value targets are fixed for all epochs of an iteration, as in most implementations.
 - Where agents die, each living agent's step counts the same in an epoch, whichever minibatch and device it falls to.
+
+From top to bottom: configuration, state, acting, samples with their advantages, loss, update. `Ppo` holds what these
+functions share, and `make_ppo` binds them to it.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from covey.algorithms.base import Context, make_optimiser
-from covey.algorithms.critics import CriticOutputs, CriticSees, resolve, seen_shape
+from covey.algorithms.base import Context, descend, init_coefficients, make_optimiser
+from covey.algorithms.critics import CriticOutputs, CriticSees, resolve
+from covey.algorithms.policies import Inputs, TeamPolicy, make_independent_policy
 from covey.checks import above_zero, at_least, between_0_and_1
-from covey.networks.network import make_network
 from covey.ops import random
 from covey.ops.blocks import mean_over_blocks
 from covey.ops.devices import mean_over_devices
-from covey.ops.distributions import make_distribution
 from covey.ops.losses import (
     approximate_kl,
     clipped_policy_loss,
@@ -47,7 +50,7 @@ from covey.ops.losses import (
 )
 from covey.ops.normalisation import Moments, batch_moments, init_moments, merge_moments, normalise, scale_up
 from covey.ops.returns import gae
-from covey.ops.schedules import Schedule, factor
+from covey.ops.schedules import Schedule, scheduled
 from covey.ops.seeds import any_seed
 from covey.ops.sequences import cut, take
 from covey.ops.shuffle import random_order
@@ -124,7 +127,7 @@ MAPPO = PpoConfig(critic_sees=CriticSees.auto)
 
 @pytree
 class PpoState:
-    """All that a group learns. `coefficients` are the bases that schedules scale; callbacks may set them."""
+    """All that a group learns. `coefficients` are what schedules scale and callbacks may set."""
 
     params: dict[str, PyTree] = learned()  # actor, critic
     optimiser: dict[str, PyTree]
@@ -132,6 +135,16 @@ class PpoState:
     state_moments: Moments = learned(parameters=False)
     value_moments: Moments = learned(parameters=False)
     coefficients: dict[str, Array]
+
+
+@pytree
+class PpoActing:
+    """What acting needs of the state."""
+
+    params: dict[str, PyTree]
+    observation_moments: Moments
+    state_moments: Moments
+    value_moments: Moments
 
 
 @pytree
@@ -152,241 +165,178 @@ class Samples:
     noise: Array | None  # for the estimate of the entropy, where it has no closed form
     carry: PyTree
 
+    @property
+    def inputs(self) -> Inputs:
+        return Inputs(
+            observation=self.observation,
+            critic_input=self.critic_input,
+            action_mask=self.action_mask,
+            reset=self.reset,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ppo:
+    """What the functions of this file share. `sees` is what the critic sees, with `auto` resolved."""
+
+    config: PpoConfig
+    spec: EnvSpec
+    group: str
+    context: Context
+    policy: TeamPolicy
+    optimiser: optax.GradientTransformation
+    sees: CriticSees
+
 
 OBSERVATION_CLIP = 10.0  # deviations
 VALUE_DECAY = 0.99  # of the moments of value targets, per iteration: targets move as the policy improves
 
 
-def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> Algorithm:
-    """PPO for one group of a task."""
-    group_spec = spec.groups[group]
-    num_agents, observation_shape = group_spec.num_agents, group_spec.observation_shape
-    distribution = make_distribution(group_spec.action)
-    axis = context.device_axis
-    sees = resolve(config.critic_sees, spec, context.critic_model)
-    centralised = sees is not CriticSees.own
-    one_value = centralised and (config.critic_outputs is CriticOutputs.one or not config.share_critic_parameters)
-
-    actor = make_network(
-        context.model,
-        name=f"{group}/actor",
-        input_shape=observation_shape,
-        num_outputs=distribution.num_parameters,
-        num_agents=num_agents,
-        head_gain=0.01,
-        share_parameters=config.share_parameters,
-    )
-    critic = make_network(
-        context.critic_model,
-        name=f"{group}/critic",
-        input_shape=seen_shape(sees, spec, group),
-        num_outputs=1 if one_value or not centralised else num_agents,
-        num_agents=num_agents,
-        head_gain=1.0,
-        centralised=centralised,
-        share_parameters=config.share_critic_parameters,
-    )
-    optimiser = make_optimiser(config)
-    recurrent = actor.recurrent or critic.recurrent
-
-    def init(key: Key) -> PpoState:
-        key_actor, key_critic = random.split(key)
-        params = {"actor": actor.init(key_actor), "critic": critic.init(key_critic)}
-        return PpoState(
-            params=params,
-            optimiser={name: optimiser.init(part) for name, part in params.items()},
-            observation_moments=init_moments(observation_shape),
-            state_moments=init_moments(spec.state_shape or ()),
-            value_moments=init_moments(),
-            coefficients={"lr": jnp.float32(config.lr), "entropy_coef": jnp.float32(config.entropy_coef)},
-        )
-
-    def initial_carry(num_envs: int) -> PyTree:
-        return {"actor": actor.initial_carry(num_envs), "critic": critic.initial_carry(num_envs)}
-
-    def observe(state: PpoState, observation: Array, global_state: Array | None) -> tuple[Array, Array]:
-        """What actor and critic are shown, normalised where asked for."""
-        if config.observation_normalisation:
-            observation = normalise(observation, state.observation_moments, clip=OBSERVATION_CLIP)
-        if sees is CriticSees.own:
-            return observation, observation
-        if sees is CriticSees.joint:  # [T, B, A, …] to [T, B, A * …]
-            return observation, observation.reshape(*observation.shape[:2], -1)
-        assert global_state is not None
-        if config.observation_normalisation:
-            global_state = normalise(global_state, state.state_moments, clip=OBSERVATION_CLIP)
-        return observation, global_state
-
-    def evaluate_critic(params: PyTree, inputs: Array, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
-        """Values as the critic gives them (normalised, if values are), one per agent: `[T, B, A]`."""
-        outputs, carry = critic.apply(params, inputs, carry, reset)
-        if centralised and config.share_critic_parameters:  # [T, B, 1 or A]
-            return jnp.broadcast_to(outputs, (*outputs.shape[:2], num_agents)), carry
-        return outputs[..., 0], carry
-
-    def to_value(state: PpoState, output: Array) -> Array:
-        return scale_up(output, state.value_moments) if config.value_normalisation else output
-
-    def to_output(state: PpoState, value: Array) -> Array:
-        return normalise(value, state.value_moments) if config.value_normalisation else value
-
-    def act(state: PpoState, timestep: TimeStep, carry: PyTree, key: Key, explore: bool) -> tuple[Array, dict, PyTree]:
-        step = timestep.groups[group]
-        observation, critic_input = observe(state, step.observation[None], _time_axis(timestep.state))
-        parameters, actor_carry = actor.apply(state.params["actor"], observation, carry["actor"], timestep.last[None])
-        value, critic_carry = evaluate_critic(
-            state.params["critic"], critic_input, carry["critic"], timestep.last[None]
-        )
-
-        def value_of_successor() -> Array:
-            # The episode's memory goes on to its true last observation, so the carry is not reset here.
-            _, successor = observe(state, step.next_observation[None], _time_axis(timestep.next_state))
-            return evaluate_critic(
-                state.params["critic"], successor, carry["critic"], jnp.zeros_like(timestep.last[None])
-            )[0]
-
-        # Without a truncation nobody asks for it. Zero, since what is acted on may belong to the next episode.
-        successor_value = jax.lax.cond(
-            any_seed(timestep.truncated.any()), value_of_successor, lambda: jnp.zeros_like(value)
-        )
-        parameters = parameters[0]
-        mask = step.action_mask
-        raw = distribution.sample(parameters, mask, key) if explore else distribution.mode(parameters, mask)
-        extras = {
-            "raw_action": raw,
-            "log_prob": distribution.log_prob(parameters, mask, raw),
-            "value": to_value(state, value[0]),
-            "successor_value": to_value(state, successor_value[0]),
-        }
-        return distribution.to_action(raw), extras, {"actor": actor_carry, "critic": critic_carry}
-
-    def make_samples(state: PpoState, batch: Batch, sequence_length: int, key: Key) -> Samples:
-        """Advantages, then the batch cut into sequences."""
-        transitions = batch.transitions[group]
-        value = transitions.extras["value"]
-        assert batch.final is not None, "PPO learns from what was just collected"
-        next_value = _next_values(transitions, act(state, batch.final, batch.final_carry, jax.random.key(0), False)[1])
-        advantage, target = gae(
-            transitions.reward,
-            value,
-            next_value,
-            transitions.terminated,
-            transitions.last[..., None],
-            gamma=config.gamma,
-            gae_lambda=config.gae_lambda,
-        )
-        observation, critic_input = observe(state, transitions.observation, transitions.state)
-        if config.advantage_normalisation is AdvantageNormalisation.batch:
-            advantage = normalise(advantage, batch_moments(advantage, transitions.alive, axis))
-        noise_shape = (*transitions.alive.shape, distribution.noise_size)
-        steps = Samples(
-            observation=observation,
-            critic_input=critic_input,
-            reset=transitions.reset,
-            action_mask=transitions.action_mask,
-            weight=weigh(transitions.alive, axis),
-            raw_action=transitions.extras["raw_action"],
-            log_prob=transitions.extras["log_prob"],
-            value=value,
-            output=None if config.value_clip is None else to_output(state, value),
-            advantage=advantage,
-            target=target,
-            noise=random.normal(key, noise_shape) if distribution.noise_size else None,
-            carry=None,
-        )
-        sequences = jax.tree.map(lambda x: cut(x, sequence_length), steps)
-        carry = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch.carries)
-        return dataclasses.replace(sequences, carry=carry)
-
-    def ppo_loss(params: PyTree, state: PpoState, samples: Samples, entropy_coef: Array) -> tuple[Array, dict]:
-        """The loss on a minibatch or a block of it, `[L, N, …]`, and what is worth logging of it."""
-        parameters, _ = actor.apply(params["actor"], samples.observation, samples.carry["actor"], samples.reset)
-        output, _ = evaluate_critic(params["critic"], samples.critic_input, samples.carry["critic"], samples.reset)
-        log_prob = distribution.log_prob(parameters, samples.action_mask, samples.raw_action)
-        entropy = weighted_mean(distribution.entropy(parameters, samples.action_mask, samples.noise), samples.weight)
-        policy_loss = clipped_policy_loss(
-            log_prob, samples.log_prob, samples.advantage, samples.weight, clip=config.clip
-        )
-        critic_loss = fit_values(
-            output, samples.output, to_output(state, samples.target), samples.weight, clip=config.value_clip
-        )
-        loss = policy_loss - entropy_coef * entropy + config.value_coef * critic_loss
-        metrics = {
-            "policy_loss": policy_loss,
-            "value_loss": critic_loss,
-            "entropy": entropy,
-            "kl": approximate_kl(log_prob, samples.log_prob, samples.weight),
-            "clip_fraction": weighted_mean(
-                (jnp.abs(jnp.exp(log_prob - samples.log_prob) - 1.0) > config.clip).astype(jnp.float32), samples.weight
-            ),
-        }
-        if context.hooks.loss:
-            extra, extra_metrics = context.hooks.loss(group, params, samples)
-            loss, metrics = loss + extra, metrics | extra_metrics
-        return loss, metrics
-
-    def update_minibatch(state: PpoState, samples: Samples, indices: Array, lr: Array, entropy_coef: Array):
-        """`indices` of the samples are the minibatch."""
-        moments = None
-        if config.advantage_normalisation is AdvantageNormalisation.minibatch:
-            moments = batch_moments(samples.advantage[indices], samples.weight[indices] > 0, axis)
-
-        def gradient(block: Array) -> tuple[PyTree, dict]:
-            part = take(samples, block)
-            if moments is not None:
-                part = dataclasses.replace(part, advantage=normalise(part.advantage, moments))
-            return jax.grad(ppo_loss, has_aux=True)(state.params, state, part, entropy_coef)
-
-        if context.hooks.loss:  # a user's loss need not be a mean over the minibatch
-            grads, metrics = gradient(indices)
-        else:
-            grads, metrics = mean_over_blocks(gradient, indices, num_agents)
-        grads = mean_over_devices(grads, axis)
-        params, optimiser_state = {}, {}
-        for name, grad in grads.items():
-            steps, optimiser_state[name] = optimiser.update(grad, state.optimiser[name])
-            params[name] = jax.tree.map(lambda p, step: p - lr * step, state.params[name], steps)
-            metrics[f"{name}_grad_norm"] = optax.tree.norm(grad)
-        return dataclasses.replace(state, params=params, optimiser=optimiser_state), metrics
-
-    def update(state: PpoState, batch: Batch, key: Key, progress: Array) -> tuple[PpoState, dict[str, Array], None]:
-        transitions = batch.transitions[group]
-        rollout_length, num_envs = transitions.last.shape
-        sequence_length = rollout_length // jax.tree.leaves(batch.carries)[0].shape[0] if recurrent else 1
-        key_noise, key_epochs = random.split(key)
-        samples = make_samples(state, batch, sequence_length, key_noise)
-        if config.value_normalisation:
-            targets = batch_moments(samples.target, samples.weight > 0, axis)
-            state = dataclasses.replace(
-                state, value_moments=merge_moments(state.value_moments, targets, decay=VALUE_DECAY)
-            )
-        lr = state.coefficients["lr"] * factor(config.lr_schedule, progress)
-        entropy_coef = state.coefficients["entropy_coef"] * factor(config.entropy_schedule, progress)
-        num_sequences = samples.reset.shape[0]
-        num_minibatches = _num_minibatches(config, rollout_length * num_envs, axis, num_sequences)
-
-        def epoch(state: PpoState, key_epoch: Key) -> tuple[PpoState, dict]:
-            def minibatch(state: PpoState, indices: Array) -> tuple[PpoState, dict]:
-                return update_minibatch(state, samples, indices, lr, entropy_coef)
-
-            return jax.lax.scan(minibatch, state, random_order(key_epoch, num_sequences).reshape(num_minibatches, -1))
-
-        state, metrics = jax.lax.scan(epoch, state, random.split(key_epochs, config.epochs))
-        metrics = jax.tree.map(jnp.mean, metrics)
-        metrics["explained_variance"] = explained_variance(samples.value, samples.target, samples.weight)
-        metrics["lr"] = lr
-        return _update_observation_moments(config, state, transitions, axis), metrics, None
-
-    return Algorithm(
-        init=init,
-        initial_carry=initial_carry,
-        act=act,
-        update=update,
-        sequence_length=_sequence_length(config, recurrent),
+def init(ppo: Ppo, key: Key) -> PpoState:
+    """Fresh parameters, optimisers and moments."""
+    params = ppo.policy.init(key)
+    return PpoState(
+        params=params,
+        optimiser={name: ppo.optimiser.init(part) for name, part in params.items()},
+        observation_moments=init_moments(ppo.spec.groups[ppo.group].observation_shape),
+        state_moments=init_moments(ppo.spec.state_shape or ()),
+        value_moments=init_moments(),
+        coefficients=init_coefficients(ppo.config, "lr", "entropy_coef", "value_coef", "clip", "gamma", "gae_lambda"),
     )
 
 
-# ----------------------------------------------------------------------------------------------------------- parts
+# ---------------------------------------------------------------------------------------------------------- acting
+
+
+def acting(state: PpoState) -> PpoActing:
+    """The part of the state that `act` takes."""
+    return PpoActing(
+        params=state.params,
+        observation_moments=state.observation_moments,
+        state_moments=state.state_moments,
+        value_moments=state.value_moments,
+    )
+
+
+def observe(
+    ppo: Ppo, acting: PpoActing, observation: Array, global_state: Array | None, mask: Array | None, reset: Array
+) -> Inputs:
+    """What actor and critic are shown, normalised where asked for: `Inputs` of `[T, B, …]`."""
+    normalised = ppo.config.observation_normalisation
+    if normalised:
+        observation = normalise(observation, acting.observation_moments, clip=OBSERVATION_CLIP)
+    match ppo.sees:
+        case CriticSees.own:
+            critic_input = observation
+        case CriticSees.joint:  # [T, B, A, …] to [T, B, A * …]
+            critic_input = observation.reshape(*observation.shape[:2], -1)
+        case _:
+            assert global_state is not None
+            critic_input = global_state
+            if normalised:
+                critic_input = normalise(global_state, acting.state_moments, clip=OBSERVATION_CLIP)
+    return Inputs(observation=observation, critic_input=critic_input, action_mask=mask, reset=reset)
+
+
+def to_value(config: PpoConfig, moments: Moments, output: Array) -> Array:
+    """A critic's output in units of the return."""
+    return scale_up(output, moments) if config.value_normalisation else output
+
+
+def to_output(config: PpoConfig, moments: Moments, value: Array) -> Array:
+    """A return in units of the critic's outputs."""
+    return normalise(value, moments) if config.value_normalisation else value
+
+
+def act(
+    ppo: Ppo, acting: PpoActing, timestep: TimeStep, carry: PyTree, key: Key, explore: bool
+) -> tuple[Array, dict[str, Array], PyTree]:
+    """Actions `[B, A, …]`, what `update` needs to know of them (each `[B, A, …]`), and the next carry."""
+    step = timestep.groups[ppo.group]
+    # One step of time: [1, B, …].
+    mask, state, next_state = jax.tree.map(lambda x: x[None], (step.action_mask, timestep.state, timestep.next_state))
+    inputs = observe(ppo, acting, step.observation[None], state, mask, timestep.last[None])
+    sampled, next_carry = ppo.policy.sample(acting.params, inputs, carry, key, explore)
+
+    def output_of_successor() -> Array:
+        # The episode's memory continues to its true last observation, so the carry is not reset here.
+        never = jnp.zeros_like(timestep.last[None])
+        successor = observe(ppo, acting, step.next_observation[None], next_state, mask, never)
+        return ppo.policy.evaluate_critic(acting.params, successor, carry)
+
+    # Without a truncation nobody asks for it. Zero, since what is acted on may belong to the next episode.
+    successor_output = jax.lax.cond(
+        any_seed(timestep.truncated.any()), output_of_successor, lambda: jnp.zeros_like(sampled.output)
+    )
+    extras = {
+        "raw_action": sampled.raw_action[0],
+        "log_prob": sampled.log_prob[0],
+        "value": to_value(ppo.config, acting.value_moments, sampled.output[0]),
+        "successor_value": to_value(ppo.config, acting.value_moments, successor_output[0]),
+    }
+    return ppo.policy.to_action(extras["raw_action"]), extras, next_carry
+
+
+# --------------------------------------------------------------------------------------------------------- samples
+
+
+def next_values(transitions: Transition, final_extras: dict[str, Array]) -> Array:
+    """Values of the true successors `[T, B, A]`: the next step's, or where an episode ended, its last observation's.
+
+    `final_extras [B, A]` are those of acting on what follows the last transition.
+    """
+
+    def following(name: str) -> Array:
+        return jnp.concatenate([transitions.extras[name][1:], final_extras[name][None]])
+
+    return jnp.where(transitions.last[..., None], following("successor_value"), following("value"))
+
+
+def make_samples(ppo: Ppo, state: PpoState, batch: Batch, key: Key) -> Samples:
+    """Advantages and value targets of a batch `[T, B, …]`, which is then cut into sequences `[N, L, …]`."""
+    assert batch.final is not None, "PPO learns from what was just collected"
+    config, policy, axis = ppo.config, ppo.policy, ppo.context.device_axis
+    transitions, published = batch.transitions[ppo.group], acting(state)
+    value = transitions.extras["value"]
+    _, final_extras, _ = act(ppo, published, batch.final, batch.final_carry, jax.random.key(0), False)
+    advantage, target = gae(
+        transitions.reward,
+        value,
+        next_values(transitions, final_extras),
+        transitions.terminated,
+        transitions.last[..., None],
+        gamma=state.coefficients["gamma"],
+        gae_lambda=state.coefficients["gae_lambda"],
+    )
+    if config.advantage_normalisation is AdvantageNormalisation.batch:
+        advantage = normalise(advantage, batch_moments(advantage, transitions.alive, axis))
+    inputs = observe(
+        ppo, published, transitions.observation, transitions.state, transitions.action_mask, transitions.reset
+    )
+    noise_shape = (*transitions.alive.shape, policy.noise_size)
+    steps = Samples(
+        observation=inputs.observation,
+        critic_input=inputs.critic_input,
+        reset=inputs.reset,
+        action_mask=inputs.action_mask,
+        weight=weigh(transitions.alive, axis),
+        raw_action=transitions.extras["raw_action"],
+        log_prob=transitions.extras["log_prob"],
+        value=value,
+        output=None if config.value_clip is None else to_output(config, state.value_moments, value),
+        advantage=advantage,
+        target=target,
+        noise=random.normal(key, noise_shape) if policy.noise_size else None,
+        carry=None,
+    )
+    num_steps = transitions.last.shape[0]
+    length = num_steps // jax.tree.leaves(batch.carries)[0].shape[0] if policy.recurrent else 1
+    sequences = jax.tree.map(lambda x: cut(x, length), steps)
+    carry = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch.carries)
+    return dataclasses.replace(sequences, carry=carry)
+
+
+# ------------------------------------------------------------------------------------------------------------ loss
 
 
 def fit_values(output: Array, old_output: Array | None, target: Array, weight: Array, *, clip: float | None) -> Array:
@@ -401,24 +351,88 @@ def fit_values(output: Array, old_output: Array | None, target: Array, weight: A
     return clipped_value_loss(output, old_output, target, weight, clip=clip)
 
 
-def _sequence_length(config: PpoConfig, recurrent: bool) -> int:
-    """1 for networks without memory; 0 stands for the whole rollout."""
-    if not recurrent:
-        return 1
-    return config.sequence_length or 0
+def ppo_loss(
+    params: PyTree, ppo: Ppo, samples: Samples, value_moments: Moments, coefficients: dict[str, Array]
+) -> tuple[Array, dict[str, Array]]:
+    """L(θ) + L(φ) on a minibatch or a block of it, time first `[L, N, …]`, and metrics. Both are means over agents.
+
+    Reads `clip`, `entropy_coef` and `value_coef`. `value_moments` normalise the critic's targets.
+    """
+    new = ppo.policy.evaluate(params, samples.inputs, samples.carry, samples.raw_action, samples.noise)
+    weight, clip = samples.weight, coefficients["clip"]
+    target = to_output(ppo.config, value_moments, samples.target)
+    policy_loss = clipped_policy_loss(new.log_prob, samples.log_prob, samples.advantage, weight, clip=clip)
+    critic_loss = fit_values(new.output, samples.output, target, weight, clip=ppo.config.value_clip)
+    entropy = weighted_mean(new.entropy, weight)
+    loss = policy_loss - coefficients["entropy_coef"] * entropy + coefficients["value_coef"] * critic_loss
+    clipped = jnp.abs(jnp.exp(new.log_prob - samples.log_prob) - 1.0) > clip
+    metrics = {
+        "policy_loss": policy_loss,
+        "value_loss": critic_loss,
+        "entropy": entropy,
+        "kl": approximate_kl(new.log_prob, samples.log_prob, weight),
+        "clip_fraction": weighted_mean(clipped.astype(jnp.float32), weight),
+    }
+    if ppo.context.hooks.loss:
+        extra, extra_metrics = ppo.context.hooks.loss(ppo.group, params, samples)
+        loss, metrics = loss + extra, metrics | extra_metrics
+    return loss, metrics
 
 
-def _time_axis(x: Array | None) -> Array | None:
-    return None if x is None else x[None]
+# ---------------------------------------------------------------------------------------------------------- update
 
 
-def _next_values(transitions: Transition, final_extras: dict[str, Array]) -> Array:
-    """Values of the true successors `[T, B, A]`: the next step's, or where an episode ended, its last observation's."""
+def update_minibatch(
+    ppo: Ppo, state: PpoState, samples: Samples, indices: Array, coefficients: dict[str, Array]
+) -> tuple[PpoState, dict[str, Array]]:
+    """One gradient step of actor and critic on the samples at `indices [n]`, and the metrics of their loss."""
+    axis = ppo.context.device_axis
+    moments = None
+    if ppo.config.advantage_normalisation is AdvantageNormalisation.minibatch:
+        moments = batch_moments(samples.advantage[indices], samples.weight[indices] > 0, axis)
 
-    def following(name: str) -> Array:
-        return jnp.concatenate([transitions.extras[name][1:], final_extras[name][None]])
+    def gradient(block: Array) -> tuple[PyTree, dict[str, Array]]:
+        part = take(samples, block)
+        if moments is not None:
+            part = dataclasses.replace(part, advantage=normalise(part.advantage, moments))
+        return jax.grad(ppo_loss, has_aux=True)(state.params, ppo, part, state.value_moments, coefficients)
 
-    return jnp.where(transitions.last[..., None], following("successor_value"), following("value"))
+    if ppo.context.hooks.loss:  # a user's loss need not be a mean over the minibatch
+        grads, metrics = gradient(indices)
+    else:
+        grads, metrics = mean_over_blocks(gradient, indices, ppo.spec.groups[ppo.group].num_agents)
+    grads = mean_over_devices(grads, axis)
+    norms = {f"{name}_grad_norm": optax.tree.norm(grad) for name, grad in grads.items()}
+    return descend(ppo.optimiser, state, grads, coefficients["lr"]), metrics | norms
+
+
+def update(
+    ppo: Ppo, state: PpoState, batch: Batch, key: Key, progress: Array
+) -> tuple[PpoState, dict[str, Array], None]:
+    """Some epochs of minibatches on a batch `[T, B, …]` that was just collected."""
+    config, axis = ppo.config, ppo.context.device_axis
+    transitions = batch.transitions[ppo.group]
+    key_noise, key_epochs = random.split(key)
+    samples = make_samples(ppo, state, batch, key_noise)
+    if config.value_normalisation:
+        targets = batch_moments(samples.target, samples.weight > 0, axis)
+        moments = merge_moments(state.value_moments, targets, decay=VALUE_DECAY)
+        state = dataclasses.replace(state, value_moments=moments)
+    coefficients = scheduled(state.coefficients, progress, lr=config.lr_schedule, entropy_coef=config.entropy_schedule)
+    num_sequences = samples.reset.shape[0]
+    num_minibatches = _num_minibatches(config, transitions.last.size, axis, num_sequences)
+
+    def minibatch(state: PpoState, indices: Array) -> tuple[PpoState, dict[str, Array]]:
+        return update_minibatch(ppo, state, samples, indices, coefficients)
+
+    def epoch(state: PpoState, key_epoch: Key) -> tuple[PpoState, dict[str, Array]]:
+        return jax.lax.scan(minibatch, state, random_order(key_epoch, num_sequences).reshape(num_minibatches, -1))
+
+    state, metrics = jax.lax.scan(epoch, state, random.split(key_epochs, config.epochs))
+    metrics = jax.tree.map(jnp.mean, metrics)
+    metrics["explained_variance"] = explained_variance(samples.value, samples.target, samples.weight)
+    metrics["lr"] = coefficients["lr"]
+    return _update_observation_moments(config, state, transitions, axis), metrics, None
 
 
 def _num_minibatches(config: PpoConfig, local_frames: int, axis: str | None, num_sequences: int) -> int:
@@ -441,3 +455,38 @@ def _update_observation_moments(
         return state
     seen = batch_moments(transitions.state, jnp.ones(transitions.last.shape, bool), axis)
     return dataclasses.replace(state, state_moments=merge_moments(state.state_moments, seen))
+
+
+# ------------------------------------------------------------------------------------------------------------ make
+
+
+def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> Algorithm:
+    """PPO for one group of a task."""
+    sees = resolve(config.critic_sees, spec, context.critic_model)
+    policy = make_independent_policy(
+        spec,
+        group,
+        context,
+        sees=sees,
+        outputs=config.critic_outputs,
+        share_parameters=config.share_parameters,
+        share_critic_parameters=config.share_critic_parameters,
+    )
+    ppo = Ppo(
+        config=config,
+        spec=spec,
+        group=group,
+        context=context,
+        policy=policy,
+        optimiser=make_optimiser(config),
+        sees=sees,
+    )
+    return Algorithm(
+        init=partial(init, ppo),
+        acting=acting,
+        initial_carry=policy.initial_carry,
+        act=partial(act, ppo),
+        update=partial(update, ppo),
+        # 0 stands for the whole rollout.
+        sequence_length=(config.sequence_length or 0) if policy.recurrent else 1,
+    )

@@ -12,49 +12,43 @@ Differences from the paper:
 - Layer normalisation, on which it relies, is the model's field. It is on unless the user says `model.norm=none`.
 - Time limits bootstrap from the true final observation; dead agents count for nothing.
 - With memory, minibatches are of whole rollouts, each from the carry that it was acted with.
+
+From top to bottom: configuration, state, acting, samples with their targets, loss, update. `Pqn` holds what these
+functions share, and `make_pqn` binds them to it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import enum
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from covey.algorithms.base import Context, add_users_loss, make_optimiser, require_discrete
+from covey.algorithms.base import Context, adam_step, add_users_loss, init_coefficients, make_optimiser
+from covey.algorithms.q_values import Mixing, QActing, act_by_values, annealed_epsilon, make_q_network
 from covey.checks import above_zero, at_least, between_0_and_1
-from covey.networks.network import apply_with_successors, make_network
+from covey.networks.network import apply_with_successors
 from covey.ops import random
 from covey.ops.blocks import mean_over_blocks
 from covey.ops.devices import mean_over_devices
-from covey.ops.exploration import anneal, epsilon_greedy
 from covey.ops.losses import weigh, weighted_mean
-from covey.ops.mixing import team_of
+from covey.ops.mixing import returns_learned
 from covey.ops.returns import lambda_returns
-from covey.ops.schedules import Schedule, factor
+from covey.ops.schedules import Schedule, scheduled
 from covey.ops.sequences import cut, take
 from covey.ops.shuffle import random_order
-from covey.ops.targets import masked_argmax, masked_max, take_action
-from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep, learned, pytree
-
-
-class Mixing(enum.Enum):
-    none = "each agent learns its own value"
-    sum = "the team's value is the sum of the agents'"
+from covey.ops.targets import masked_max, take_action
+from covey.types import Algorithm, Array, Batch, EnvSpec, Key, Network, PyTree, TimeStep, Transition, learned, pytree
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PqnConfig:
     """Fields of `pqn`."""
 
-    evaluates_greedily: ClassVar[bool] = True
-    discrete_actions_only: ClassVar[bool] = True
-    model_defaults: ClassVar[Mapping[str, str]] = {"norm": "layer"}  # without targets, only the norm keeps it stable
-    mixer: Mixing = Mixing.sum  # how the team's value is made of the agents'
+    mixer: Mixing = Mixing.sum  # how the team's value is made of the agents': none or sum
     share_parameters: bool = True  # one set of parameters for all agents of a group; false: one for each
     agent_ids: bool = True  # append a one-hot id to observations, so that shared parameters can play different roles
     lr: float = 5e-4  # Adam's step size, before `lr_schedule`
@@ -74,6 +68,8 @@ class PqnConfig:
         above_zero(self, "lr", "adam_eps", "max_grad_norm")
         between_0_and_1(self, "gamma", "q_lambda", "epsilon_start", "epsilon_end", "epsilon_fraction")
         at_least(self, 1, "epochs", "num_minibatches")
+        if self.mixer is Mixing.monotonic:
+            raise ValueError("mixer must be none or sum, not monotonic: mixing networks are learned from replay (qmix)")
 
     def check(self, experiment: Any) -> None:
         frames = experiment.num_envs * experiment.rollout_length
@@ -86,7 +82,7 @@ PQN = PqnConfig()
 
 @pytree
 class PqnState:
-    """All that a group learns; `epsilon` is in use."""
+    """All that a group learns. `coefficients` are what schedules scale and callbacks may set; `epsilon` is in use."""
 
     params: PyTree = learned()
     optimiser: PyTree
@@ -107,113 +103,162 @@ class Samples:
     carry: PyTree
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pqn:
+    """What the functions of this file share."""
+
+    config: PqnConfig
+    group: str
+    num_agents: int
+    context: Context
+    network: Network
+    optimiser: optax.GradientTransformation
+
+    @property
+    def team(self) -> bool:
+        """Whether the team's value is learned, and not each agent's own."""
+        return self.config.mixer is Mixing.sum
+
+
+def init(pqn: Pqn, key: Key) -> PqnState:
+    """Fresh parameters and an optimiser."""
+    params = pqn.network.init(key)
+    return PqnState(
+        params=params,
+        optimiser=pqn.optimiser.init(params),
+        epsilon=jnp.float32(pqn.config.epsilon_start),
+        coefficients=init_coefficients(pqn.config, "lr", "gamma", "q_lambda", "epsilon_start", "epsilon_end"),
+    )
+
+
+def acting(state: PqnState) -> QActing:
+    """The part of the state that `act` takes."""
+    return QActing(params=state.params, epsilon=state.epsilon)
+
+
+def act(
+    pqn: Pqn, acting: QActing, timestep: TimeStep, carry: PyTree, key: Key, explore: bool
+) -> tuple[Array, dict[str, Array], PyTree]:
+    """Actions `[B, A]`, no extras, and the next carry."""
+    action, carry = act_by_values(pqn.network, pqn.group, acting, timestep, carry, key, explore)
+    return action, {}, carry
+
+
+# --------------------------------------------------------------------------------------------------------- targets
+
+
+def pqn_targets(
+    steps: Transition, next_values: Array, *, team: bool, gamma: Array | float, q_lambda: Array | float
+) -> tuple[Array, Array]:
+    """λ-returns G of steps `[T, B, …]` and whether each counts: `[T, B]` of the team, or `[T, B, A]` of each agent.
+
+    `next_values [T, B, A, n]` are those of each action at the true successors.
+    """
+    continues = steps.alive & ~steps.terminated  # who is out may have no legal action, and so no value
+    next_value = jnp.where(continues, masked_max(next_values, steps.next_action_mask), 0.0)
+    if team:
+        next_value = jnp.sum(next_value, -1)
+    reward, terminated, last, counts = returns_learned(steps, team=team)
+    return lambda_returns(reward, next_value, terminated, last, gamma=gamma, lambda_=q_lambda), counts
+
+
+def make_samples(pqn: Pqn, state: PqnState, batch: Batch) -> Samples:
+    """Targets of a batch `[T, B, …]` by the network as it is, then the batch cut into sequences `[N, L, …]`."""
+    steps = batch.transitions[pqn.group]
+    carry = jax.tree.map(lambda x: x[0], batch.carries)
+    _, next_values = apply_with_successors(
+        pqn.network, state.params, steps.observation, steps.next_observation, carry, steps.reset
+    )
+    gamma, q_lambda = state.coefficients["gamma"], state.coefficients["q_lambda"]
+    target, counts = pqn_targets(steps, next_values, team=pqn.team, gamma=gamma, q_lambda=q_lambda)
+    samples = Samples(
+        observation=steps.observation,
+        reset=steps.reset,
+        action=steps.action,
+        alive=steps.alive,
+        target=target,
+        weight=weigh(counts, pqn.context.device_axis),
+        carry=None,
+    )
+    length = steps.last.shape[0] if pqn.network.recurrent else 1
+    sequences = jax.tree.map(lambda x: cut(x, length), samples)
+    return jax.lax.stop_gradient(dataclasses.replace(sequences, carry=carry))
+
+
+# ---------------------------------------------------------------------------------------------------- loss and update
+
+
+def q_loss(params: PyTree, pqn: Pqn, samples: Samples) -> tuple[Array, dict[str, Array]]:
+    """E[(Q − G)²] on a minibatch or a block of it, time first `[L, N, …]`, and metrics."""
+    values, _ = pqn.network.apply(params, samples.observation, samples.carry, samples.reset)
+    chosen = take_action(values, samples.action)
+    if pqn.team:
+        chosen = jnp.sum(jnp.where(samples.alive, chosen, 0.0), -1)
+    loss = weighted_mean(jnp.square(chosen - samples.target), samples.weight)
+    return loss, {"q_loss": loss, "q_value": weighted_mean(chosen, samples.weight)}
+
+
+def update_minibatch(
+    pqn: Pqn, state: PqnState, samples: Samples, indices: Array, lr: Array
+) -> tuple[PqnState, dict[str, Array]]:
+    """One gradient step on the samples at `indices [n]`, and the metrics of their loss."""
+
+    def gradient(block: Array) -> tuple[PyTree, dict[str, Array]]:
+        return jax.grad(q_loss, has_aux=True)(state.params, pqn, take(samples, block))
+
+    grads, metrics = mean_over_blocks(gradient, indices, pqn.num_agents)
+    grads = mean_over_devices(grads, pqn.context.device_axis)
+    if pqn.context.hooks.loss:
+        grads, users_metrics = add_users_loss(grads, pqn.context, pqn.group, state.params, take(samples, indices))
+        metrics |= users_metrics
+    params, optimiser_state = adam_step(pqn.optimiser, state.params, state.optimiser, grads, lr)
+    metrics["grad_norm"] = optax.tree.norm(grads)
+    return dataclasses.replace(state, params=params, optimiser=optimiser_state), metrics
+
+
+def update(
+    pqn: Pqn, state: PqnState, batch: Batch, key: Key, progress: Array
+) -> tuple[PqnState, dict[str, Array], None]:
+    """Some epochs of minibatches on a batch `[T, B, …]` that was just collected."""
+    config = pqn.config
+    samples = make_samples(pqn, state, batch)
+    coefficients = scheduled(state.coefficients, progress, lr=config.lr_schedule)
+    num_sequences = samples.reset.shape[0]
+    if num_sequences % config.num_minibatches:
+        raise ValueError(f"{config.num_minibatches} minibatches do not divide {num_sequences} sequences (per device)")
+
+    def minibatch(state: PqnState, indices: Array) -> tuple[PqnState, dict[str, Array]]:
+        return update_minibatch(pqn, state, samples, indices, coefficients["lr"])
+
+    def epoch(state: PqnState, key_epoch: Key) -> tuple[PqnState, dict[str, Array]]:
+        order = random_order(key_epoch, num_sequences).reshape(config.num_minibatches, -1)
+        return jax.lax.scan(minibatch, state, order)
+
+    state, metrics = jax.lax.scan(epoch, state, random.split(key, config.epochs))
+    metrics = jax.tree.map(jnp.mean, metrics)
+    epsilon = annealed_epsilon(coefficients, config.epsilon_fraction, progress)
+    metrics |= {"epsilon": epsilon, "lr": coefficients["lr"]}
+    return dataclasses.replace(state, epsilon=epsilon), metrics, None
+
+
+# ------------------------------------------------------------------------------------------------------------ make
+
+
 def make_pqn(config: PqnConfig, spec: EnvSpec, group: str, context: Context) -> Algorithm:
     """PQN for one group of a task."""
-    group_spec = spec.groups[group]
-    num_actions, axis = require_discrete(spec, group).num_actions, context.device_axis
-    network = make_network(
-        context.model,
-        name=f"{group}/q",
-        input_shape=group_spec.observation_shape,
-        num_outputs=num_actions,
-        num_agents=group_spec.num_agents,
-        head_gain=0.01,
-        share_parameters=config.share_parameters,
+    pqn = Pqn(
+        config=config,
+        group=group,
+        num_agents=spec.groups[group].num_agents,
+        context=context,
+        network=make_q_network(spec, group, context, share_parameters=config.share_parameters),
+        optimiser=make_optimiser(config),
     )
-    optimiser = make_optimiser(config)
-    team = config.mixer is Mixing.sum
-
-    def init(key: Key) -> PqnState:
-        params = network.init(key)
-        return PqnState(
-            params=params,
-            optimiser=optimiser.init(params),
-            epsilon=jnp.float32(config.epsilon_start),
-            coefficients={"lr": jnp.float32(config.lr)},
-        )
-
-    def act(state: PqnState, timestep: TimeStep, carry: PyTree, key: Key, explore: bool) -> tuple[Array, dict, PyTree]:
-        step = timestep.groups[group]
-        values, carry = network.apply(state.params, step.observation[None], carry, timestep.last[None])
-        action = masked_argmax(values[0], step.action_mask)
-        if explore:
-            action = epsilon_greedy(action, step.action_mask, num_actions, state.epsilon, key)
-        return action.astype(jnp.int32), {}, carry
-
-    def make_samples(state: PqnState, batch: Batch) -> Samples:
-        """Targets by the network as it is, then the batch cut into sequences."""
-        steps = batch.transitions[group]
-        length = steps.last.shape[0] if network.recurrent else 1
-        carry = jax.tree.map(lambda x: x[0], batch.carries)
-        _, next_values = apply_with_successors(
-            network, state.params, steps.observation, steps.next_observation, carry, steps.reset
-        )
-        still = steps.alive & ~steps.terminated  # who is out may have no legal action, and so no value
-        next_value = jnp.where(still, masked_max(next_values, steps.next_action_mask), 0.0)
-        if team:
-            reward, terminated, counts = team_of(steps.reward, steps.terminated, steps.alive)
-            next_value = jnp.sum(next_value, -1)
-            last = steps.last
-        else:
-            reward, terminated, counts = steps.reward, steps.terminated, steps.alive
-            last = jnp.broadcast_to(steps.last[..., None], reward.shape)
-        target = lambda_returns(reward, next_value, terminated, last, gamma=config.gamma, lambda_=config.q_lambda)
-        samples = Samples(
-            observation=steps.observation,
-            reset=steps.reset,
-            action=steps.action,
-            alive=steps.alive,
-            target=target,
-            weight=weigh(counts, axis),
-            carry=None,
-        )
-        sequences = jax.tree.map(lambda x: cut(x, length), samples)
-        return dataclasses.replace(sequences, carry=carry)
-
-    def q_loss(params: PyTree, samples: Samples) -> tuple[Array, dict[str, Array]]:
-        values, _ = network.apply(params, samples.observation, samples.carry, samples.reset)
-        chosen = take_action(values, samples.action)
-        if team:
-            chosen = jnp.sum(jnp.where(samples.alive, chosen, 0.0), -1)
-        loss = weighted_mean(jnp.square(chosen - samples.target), samples.weight)
-        return loss, {"q_loss": loss, "q_value": weighted_mean(chosen, samples.weight)}
-
-    def update(state: PqnState, batch: Batch, key: Key, progress: Array) -> tuple[PqnState, dict[str, Array], None]:
-        samples = jax.lax.stop_gradient(make_samples(state, batch))
-        lr = state.coefficients["lr"] * factor(config.lr_schedule, progress)
-        num_sequences = samples.reset.shape[0]
-        if num_sequences % config.num_minibatches:
-            raise ValueError(
-                f"{config.num_minibatches} minibatches do not divide {num_sequences} sequences (per device)"
-            )
-
-        def minibatch(state: PqnState, indices: Array) -> tuple[PqnState, dict[str, Array]]:
-            def gradient(block: Array) -> tuple[PyTree, dict[str, Array]]:
-                return jax.grad(q_loss, has_aux=True)(state.params, take(samples, block))
-
-            grads, metrics = mean_over_blocks(gradient, indices, group_spec.num_agents)
-            grads = mean_over_devices(grads, axis)
-            if context.hooks.loss:
-                grads, own = add_users_loss(grads, context, group, state.params, take(samples, indices))
-                metrics |= own
-            changes, optimiser_state = optimiser.update(grads, state.optimiser)
-            params = jax.tree.map(lambda p, change: p - lr * change, state.params, changes)
-            metrics["grad_norm"] = optax.tree.norm(grads)
-            return dataclasses.replace(state, params=params, optimiser=optimiser_state), metrics
-
-        def epoch(state: PqnState, key_epoch: Key) -> tuple[PqnState, dict[str, Array]]:
-            order = random_order(key_epoch, num_sequences).reshape(config.num_minibatches, -1)
-            return jax.lax.scan(minibatch, state, order)
-
-        state, metrics = jax.lax.scan(epoch, state, random.split(key, config.epochs))
-        metrics = jax.tree.map(jnp.mean, metrics)
-        epsilon = anneal(config.epsilon_start, config.epsilon_end, config.epsilon_fraction, progress)
-        return dataclasses.replace(state, epsilon=epsilon), metrics | {"epsilon": epsilon, "lr": lr}, None
-
     return Algorithm(
-        init=init,
-        initial_carry=network.initial_carry,
-        act=act,
-        update=update,
-        sequence_length=0 if network.recurrent else 1,
+        init=partial(init, pqn),
+        acting=acting,
+        initial_carry=pqn.network.initial_carry,
+        act=partial(act, pqn),
+        update=partial(update, pqn),
+        sequence_length=0 if pqn.network.recurrent else 1,
     )

@@ -17,44 +17,46 @@ Differences from the papers:
   terminates when all of its agents have.
 - Time limits bootstrap from the true final observation, with the memory that leads to it.
 - Dead agents count for nothing: no loss of their own, and no part in the team's value.
-- Target networks follow softly by default; `target_interval` copies them now and then instead.
+- Target networks follow softly by default; `target_interval` copies them every so many updates instead.
+
+From top to bottom: configuration, state, acting, targets, loss, update. `QLearning` holds what these functions share,
+and `make_qlearning` binds them to it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import enum
 import math
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from covey.algorithms.base import Context, add_users_loss, make_optimiser, mean_over_living, require_discrete
+from covey.algorithms.base import (
+    Context,
+    adam_step,
+    add_users_loss,
+    init_coefficients,
+    make_optimiser,
+    mean_over_living,
+)
+from covey.algorithms.q_values import Mixing, QActing, act_by_values, annealed_epsilon, make_q_network
 from covey.checks import above_zero, at_least, between_0_and_1
 from covey.networks.mixing import Mixer, make_monotonic_mixer, make_sum_mixer
-from covey.networks.network import apply_with_successors, make_network
-from covey.ops.exploration import anneal, epsilon_greedy
+from covey.networks.network import apply_with_successors
 from covey.ops.losses import weighted_mean
-from covey.ops.mixing import team_of
-from covey.ops.schedules import Schedule, factor
+from covey.ops.mixing import returns_learned
+from covey.ops.schedules import Schedule, scheduled
 from covey.ops.targets import first_and_last, masked_argmax, move_towards, n_step_targets, take_action
-from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep, Transition, learned, pytree
-
-
-class Mixing(enum.Enum):
-    none = "each agent learns its own value"
-    sum = "the team's value is the sum of the agents'"
-    monotonic = "the team's value rises in each agent's, by weights from the global state"
+from covey.types import Algorithm, Array, Batch, EnvSpec, Key, Network, PyTree, TimeStep, Transition, learned, pytree
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QLearningConfig:
     """Fields of `iql`, `vdn` and `qmix`."""
 
-    evaluates_greedily: ClassVar[bool] = True
-    discrete_actions_only: ClassVar[bool] = True
     mixer: Mixing = Mixing.none  # how the team's value is made of the agents'
     mixer_size: int = 32  # size of the mixing network's hidden layer; only for mixer=monotonic
     # layers of the networks that make the mixer's weights from the state: 1 or 2; only for mixer=monotonic
@@ -112,134 +114,57 @@ class QState:
     coefficients: dict[str, Array]
 
 
-def make_qlearning(config: QLearningConfig, spec: EnvSpec, group: str, context: Context) -> Algorithm:
-    """Q-learning for one group of a task."""
-    group_spec = spec.groups[group]
-    num_actions = require_discrete(spec, group).num_actions
-    num_agents, axis = group_spec.num_agents, context.device_axis
-    network = make_network(
-        context.model,
-        name=f"{group}/q",
-        input_shape=group_spec.observation_shape,
-        num_outputs=num_actions,
-        num_agents=num_agents,
-        head_gain=0.01,
-        share_parameters=config.share_parameters,
-    )
-    mixer = _make_mixer(config, spec, group)
-    optimiser = make_optimiser(config)
-    burn_in = config.burn_in if network.recurrent else 0
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QLearning:
+    """What the functions of this file share. Without a mixer, each agent learns its own value."""
 
-    def init(key: Key) -> QState:
-        key_network, key_mixer = jax.random.split(key)
-        params = {"network": network.init(key_network), "mixer": mixer.init(key_mixer) if mixer else {}}
-        return QState(
-            params=params,
-            target=params,
-            optimiser=optimiser.init(params),
-            epsilon=jnp.float32(config.epsilon_start),
-            updates=jnp.zeros((), jnp.int32),
-            coefficients={"lr": jnp.float32(config.lr)},
-        )
+    config: QLearningConfig
+    group: str
+    context: Context
+    network: Network
+    mixer: Mixer | None
+    optimiser: optax.GradientTransformation
 
-    def act(state: QState, timestep: TimeStep, carry: PyTree, key: Key, explore: bool) -> tuple[Array, dict, PyTree]:
-        step = timestep.groups[group]
-        values, next_carry = network.apply(state.params["network"], step.observation[None], carry, timestep.last[None])
-        action = masked_argmax(values[0], step.action_mask)
-        if explore:
-            action = epsilon_greedy(action, step.action_mask, num_actions, state.epsilon, key)
-        extras = {"carry": carry} if network.recurrent else {}
-        return action.astype(jnp.int32), extras, next_carry
+    @property
+    def burn_in(self) -> int:
+        return self.config.burn_in if self.network.recurrent else 0
 
-    def values_of(params: PyTree, steps: Transition, ends: Transition, carry: PyTree) -> tuple[Array, Array]:
-        """Q of every action at each of `steps` and at the successor of each of `ends`, `[L, N, A, n]`."""
-        return apply_with_successors(
-            network, params["network"], steps.observation, ends.next_observation, carry, steps.reset
-        )
 
-    def q_loss(params: PyTree, state: QState, steps: Transition, carries: PyTree, weight: Array) -> tuple[Array, dict]:
-        """On sequences `[L, N, …]`, of which the first L − n + 1 steps have a target."""
-        first, ends = first_and_last(steps, remembers=network.recurrent)
-        values, next_values = values_of(params, first, ends, carries["online"])
-        _, target_values = values_of(state.target, first, ends, carries["target"])
-        chosen = take_action(values, first.action)
-        best = masked_argmax(next_values if config.double_q else target_values, ends.next_action_mask)
-        next_value = take_action(target_values, best)
-        if mixer is None:
-            reward, terminated, counts = steps.reward, steps.terminated, steps.alive
-            last = jnp.broadcast_to(steps.last[..., None], reward.shape)
-        else:
-            chosen = mixer.apply(params["mixer"], jnp.where(first.alive, chosen, 0.0), _mixer_input(first))
-            still = ends.alive & ~ends.terminated
-            next_value = mixer.apply(state.target["mixer"], jnp.where(still, next_value, 0.0), _next_mixer_input(ends))
-            reward, terminated, counts = team_of(steps.reward, steps.terminated, steps.alive)
-            last = steps.last
-        target = n_step_targets(reward, next_value, terminated, last, gamma=config.gamma, num_steps=config.n_step)
-        error = chosen[: len(target)] - jax.lax.stop_gradient(target)
-        counts = counts[: len(target)]
-        # [L, N] or [L, N, A]: a sequence's weight counts for all of its agents' steps.
-        weights = counts * weight.reshape(1, -1, *[1] * (error.ndim - 2))
-        loss = weighted_mean(jnp.square(error), weights)
-        per_sequence = jnp.where(counts, jnp.abs(error), 0.0).mean(axis=(0, *range(2, error.ndim)))
-        metrics = {"q_loss": loss, "q_value": weighted_mean(chosen[: len(target)], weights)}
-        return loss, {"metrics": metrics, "priorities": per_sequence, "counts": counts}
-
-    def update(state: QState, batch: Batch, key: Key, progress: Array) -> tuple[QState, dict[str, Array], Array]:
-        steps = batch.transitions[group]
-        num_sequences = steps.last.shape[1]
-        weight = jnp.ones(num_sequences) if batch.weight is None else batch.weight
-        carries, steps = warm_up(state, steps)
-        grads, about = jax.grad(q_loss, has_aux=True)(state.params, state, steps, carries, weight)
-        grads, metrics = mean_over_living((grads, about["metrics"]), about["counts"], axis)
-        grads, users_metrics = add_users_loss(grads, context, group, state.params, batch.transitions[group])
-        lr = state.coefficients["lr"] * factor(config.lr_schedule, progress)
-        changes, optimiser_state = optimiser.update(grads, state.optimiser)
-        params = jax.tree.map(lambda p, change: p - lr * change, state.params, changes)
-        updates = state.updates + 1
-        if config.target_interval is None:
-            step: Array | float = config.tau
-        else:
-            step = (updates % config.target_interval == 0).astype(jnp.float32)
-        epsilon = anneal(config.epsilon_start, config.epsilon_end, config.epsilon_fraction, progress)
-        state = dataclasses.replace(
-            state,
-            params=params,
-            target=move_towards(state.target, params, step),
-            optimiser=optimiser_state,
-            epsilon=epsilon,
-            updates=updates,
-        )
-        metrics |= {"grad_norm": optax.tree.norm(grads), "epsilon": epsilon, "lr": lr} | users_metrics
-        return state, metrics, about["priorities"]
-
-    def warm_up(state: QState, steps: Transition) -> tuple[dict[str, PyTree], Transition]:
-        """The carries after `burn_in` steps, of both networks, and the steps after those."""
-        if not network.recurrent:
-            return {"online": (), "target": ()}, steps
-        stored = jax.tree.map(lambda x: x[0], steps.extras["carry"])
-        rest = jax.tree.map(lambda x: x[burn_in:], dataclasses.replace(steps, extras={}))
-        if not burn_in:
-            return {"online": stored, "target": stored}, rest
-
-        def run(params: PyTree) -> PyTree:
-            _, carry = network.apply(params["network"], steps.observation[:burn_in], stored, steps.reset[:burn_in])
-            return jax.lax.stop_gradient(carry)
-
-        return {"online": run(state.params), "target": run(state.target)}, rest
-
-    return Algorithm(
-        init=init,
-        initial_carry=network.initial_carry,
-        act=act,
-        update=update,
-        sequence_length=burn_in + (config.sequence_length if network.recurrent else 1) + config.n_step - 1,
+def init(q: QLearning, key: Key) -> QState:
+    """Fresh parameters, targets equal to them, and an optimiser."""
+    key_network, key_mixer = jax.random.split(key)
+    params = {"network": q.network.init(key_network), "mixer": q.mixer.init(key_mixer) if q.mixer else {}}
+    coefficients = init_coefficients(q.config, "lr", "gamma", "epsilon_start", "epsilon_end")
+    if q.config.target_interval is None:
+        coefficients |= init_coefficients(q.config, "tau")
+    return QState(
+        params=params,
+        target=params,
+        optimiser=q.optimiser.init(params),
+        epsilon=jnp.float32(q.config.epsilon_start),
+        updates=jnp.zeros((), jnp.int32),
+        coefficients=coefficients,
     )
 
 
-# ----------------------------------------------------------------------------------------------------------- teams
+def acting(state: QState) -> QActing:
+    """The part of the state that `act` takes."""
+    return QActing(params=state.params["network"], epsilon=state.epsilon)
 
 
-def _make_mixer(config: QLearningConfig, spec: EnvSpec, group: str) -> Mixer | None:
+def act(
+    q: QLearning, acting: QActing, timestep: TimeStep, carry: PyTree, key: Key, explore: bool
+) -> tuple[Array, dict[str, PyTree], PyTree]:
+    """Actions `[B, A]`, with memory the carry that they were chosen with, and the next carry."""
+    action, next_carry = act_by_values(q.network, q.group, acting, timestep, carry, key, explore)
+    return action, {"carry": carry} if q.network.recurrent else {}, next_carry
+
+
+# --------------------------------------------------------------------------------------------------------- targets
+
+
+def make_mixer(config: QLearningConfig, spec: EnvSpec, group: str) -> Mixer | None:
+    """From the agents' values `[…, A]` to the team's `[…]`, or None where each agent learns its own."""
     group_spec = spec.groups[group]
     match config.mixer:
         case Mixing.none:
@@ -257,10 +182,150 @@ def _make_mixer(config: QLearningConfig, spec: EnvSpec, group: str) -> Mixer | N
             )
 
 
-def _mixer_input(steps: Transition) -> Array:
-    """The global state, or the joint observation where the task has none: `[L, N, …]`."""
-    return steps.observation if steps.state is None else steps.state
+def mix(mixer: Mixer | None, params: PyTree, values: Array, steps: Transition) -> Array:
+    """The values that are learned of the agents' `[L, N, A]`: theirs, or the team's `[L, N]`, without its dead.
+
+    The mixer sees the global state, or the joint observation where the task has none.
+    """
+    if mixer is None:
+        return values
+    seen = steps.observation if steps.state is None else steps.state
+    return mixer.apply(params, jnp.where(steps.alive, values, 0.0), seen)
 
 
-def _next_mixer_input(steps: Transition) -> Array:
-    return steps.next_observation if steps.next_state is None else steps.next_state
+def mix_successors(mixer: Mixer | None, params: PyTree, values: Array, steps: Transition) -> Array:
+    """As `mix`, of values after the steps: agents that terminated with them have none."""
+    if mixer is None:
+        return values
+    seen = steps.next_observation if steps.next_state is None else steps.next_state
+    return mixer.apply(params, jnp.where(steps.alive & ~steps.terminated, values, 0.0), seen)
+
+
+def q_targets(
+    q: QLearning,
+    target_mixer: PyTree,
+    steps: Transition,
+    ends: Transition,
+    next_values: Array,
+    target_values: Array,
+    gamma: Array | float,
+) -> tuple[Array, Array]:
+    """y for the first L − n + 1 of L steps and whether each counts: `[…, N]` with a mixer, `[…, N, A]` without.
+
+    steps          [L, N, …]     sequences
+    ends           [L or 1, N]   the steps whose successors the targets end with (`first_and_last`)
+    next_values    [.., N, A, n] of each action at these successors, by the network that learns
+    target_values  [.., N, A, n] by the target network; `target_mixer` are the target mixer's parameters
+    """
+    best = masked_argmax(next_values if q.config.double_q else target_values, ends.next_action_mask)
+    next_value = mix_successors(q.mixer, target_mixer, take_action(target_values, best), ends)
+    reward, terminated, last, counts = returns_learned(steps, team=q.mixer is not None)
+    target = n_step_targets(reward, next_value, terminated, last, gamma=gamma, num_steps=q.config.n_step)
+    return jax.lax.stop_gradient(target), counts[: len(target)]
+
+
+# ------------------------------------------------------------------------------------------------------------ loss
+
+
+def warm_up(q: QLearning, state: QState, steps: Transition) -> tuple[dict[str, PyTree], Transition]:
+    """The carries of both networks after `burn_in` steps, and the steps after those."""
+    if not q.network.recurrent:
+        return {"online": (), "target": ()}, steps
+    stored = jax.tree.map(lambda x: x[0], steps.extras["carry"])
+    rest = jax.tree.map(lambda x: x[q.burn_in :], dataclasses.replace(steps, extras={}))
+    if not q.burn_in:
+        return {"online": stored, "target": stored}, rest
+    first, reset = steps.observation[: q.burn_in], steps.reset[: q.burn_in]
+
+    def run(params: PyTree) -> PyTree:
+        _, carry = q.network.apply(params["network"], first, stored, reset)
+        return jax.lax.stop_gradient(carry)
+
+    return {"online": run(state.params), "target": run(state.target)}, rest
+
+
+def q_loss(
+    params: PyTree, q: QLearning, target: PyTree, steps: Transition, carries: PyTree, weight: Array, gamma: Array
+) -> tuple[Array, dict[str, Any]]:
+    """E[(Q_tot − y)²] on sequences `[L, N, …]`, of which each counts for `weight [N]`.
+
+    `params` and `target` are those of network and mixer, `carries` by "online" and "target" the networks' memory before
+    the first step. Beside the loss: metrics, the mean TD error of each sequence `[N]`, and which values count.
+    """
+    first, ends = first_and_last(steps, remembers=q.network.recurrent)
+
+    def values_of(params: PyTree, carry: PyTree) -> tuple[Array, Array]:
+        """Of every action at each of `first` and at the successor of each of `ends`, `[.., N, A, n]`."""
+        return apply_with_successors(
+            q.network, params["network"], first.observation, ends.next_observation, carry, first.reset
+        )
+
+    values, next_values = values_of(params, carries["online"])
+    _, target_values = values_of(target, carries["target"])
+    y, counts = q_targets(q, target["mixer"], steps, ends, next_values, target_values, gamma)
+    chosen = mix(q.mixer, params["mixer"], take_action(values, first.action), first)[: len(y)]
+    error = chosen - y
+    # [L, N] or [L, N, A]: a sequence's weight counts for all of its agents' steps.
+    weights = counts * weight.reshape(1, -1, *[1] * (error.ndim - 2))
+    loss = weighted_mean(jnp.square(error), weights)
+    td_error = jnp.where(counts, jnp.abs(error), 0.0).mean(axis=(0, *range(2, error.ndim)))
+    metrics = {"q_loss": loss, "q_value": weighted_mean(chosen, weights)}
+    return loss, {"metrics": metrics, "td_error": td_error, "counts": counts}
+
+
+# ---------------------------------------------------------------------------------------------------------- update
+
+
+def update(
+    q: QLearning, state: QState, batch: Batch, key: Key, progress: Array
+) -> tuple[QState, dict[str, Array], Array]:
+    """One gradient step on sequences `[L, N, …]` out of replay; their TD errors `[N]` are their priorities."""
+    config, transitions = q.config, batch.transitions[q.group]
+    coefficients = scheduled(state.coefficients, progress, lr=config.lr_schedule)
+    weight = jnp.ones(transitions.last.shape[1]) if batch.weight is None else batch.weight
+    carries, steps = warm_up(q, state, transitions)
+    grads, found = jax.grad(q_loss, has_aux=True)(
+        state.params, q, state.target, steps, carries, weight, coefficients["gamma"]
+    )
+    grads, metrics = mean_over_living((grads, found["metrics"]), found["counts"], q.context.device_axis)
+    grads, users_metrics = add_users_loss(grads, q.context, q.group, state.params, transitions)
+    params, optimiser_state = adam_step(q.optimiser, state.params, state.optimiser, grads, coefficients["lr"])
+    updates = state.updates + 1
+    if config.target_interval is None:
+        step = coefficients["tau"]
+    else:
+        step = (updates % config.target_interval == 0).astype(jnp.float32)
+    epsilon = annealed_epsilon(coefficients, config.epsilon_fraction, progress)
+    state = dataclasses.replace(
+        state,
+        params=params,
+        target=move_towards(state.target, params, step),
+        optimiser=optimiser_state,
+        epsilon=epsilon,
+        updates=updates,
+    )
+    metrics |= {"grad_norm": optax.tree.norm(grads), "epsilon": epsilon, "lr": coefficients["lr"]} | users_metrics
+    return state, metrics, found["td_error"]
+
+
+# ------------------------------------------------------------------------------------------------------------ make
+
+
+def make_qlearning(config: QLearningConfig, spec: EnvSpec, group: str, context: Context) -> Algorithm:
+    """Q-learning for one group of a task."""
+    q = QLearning(
+        config=config,
+        group=group,
+        context=context,
+        network=make_q_network(spec, group, context, share_parameters=config.share_parameters),
+        mixer=make_mixer(config, spec, group),
+        optimiser=make_optimiser(config),
+    )
+    return Algorithm(
+        init=partial(init, q),
+        acting=acting,
+        initial_carry=q.network.initial_carry,
+        act=partial(act, q),
+        update=partial(update, q),
+        sequence_length=q.burn_in + (config.sequence_length if q.network.recurrent else 1) + config.n_step - 1,
+    )

@@ -11,10 +11,12 @@ from covey.types import Algorithm, Array, EnvSpec, Key, PyTree, TimeStep
 
 
 def make_random_team(spec: EnvSpec) -> Algorithm:
-    """All groups of a task; it takes any state and carry, and looks at neither."""
+    """All groups of a task; it takes any acting tree and carry, and looks at neither."""
     parts = {group: make_random_group(spec, group) for group in spec.groups}
 
-    def act(state: PyTree, timestep: TimeStep, carry: PyTree, key: Key, explore: bool) -> tuple[PyTree, PyTree, PyTree]:
+    def act(
+        acting: PyTree, timestep: TimeStep, carry: PyTree, key: Key, explore: bool
+    ) -> tuple[PyTree, PyTree, PyTree]:
         keys = jax.random.split(key, len(parts))
         actions = {
             group: part.act((), timestep, (), key_group, explore)[0]
@@ -28,7 +30,7 @@ def make_random_team(spec: EnvSpec) -> Algorithm:
 def make_random_group(spec: EnvSpec, group: str) -> Algorithm:
     action = spec.groups[group].action
 
-    def act(state: PyTree, timestep: TimeStep, carry: PyTree, key: Key, explore: bool) -> tuple[Array, dict, PyTree]:
+    def act(acting: PyTree, timestep: TimeStep, carry: PyTree, key: Key, explore: bool) -> tuple[Array, dict, PyTree]:
         step = timestep.groups[group]
         return sample_uniform(action, step.alive.shape, step.action_mask, key), {}, carry
 

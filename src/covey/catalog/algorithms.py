@@ -1,6 +1,6 @@
 """The built-in algorithms."""
 
-from covey.registry import register_algorithm
+from covey.registry import ActionKind, Capabilities, register_algorithm
 
 register_algorithm(
     "ippo",
@@ -13,37 +13,56 @@ register_algorithm(
     "covey.algorithms.ppo:make_ppo",
     config="covey.algorithms.ppo:MAPPO",
     description="PPO with a critic that sees the global state or all observations",
+    capabilities=Capabilities(centralised=True),
 )
-for _name, _description in {
-    "iql": "Q-learning, each agent by itself",
-    "vdn": "Q-learning of the team's value as the sum of the agents'",
-    "qmix": "Q-learning of the team's value as a monotonic mix of the agents', weighted by the global state",
-}.items():
+for _name, _centralised, _description in (
+    ("iql", False, "Q-learning, each agent by itself"),
+    ("vdn", False, "Q-learning of the team's value as the sum of the agents'"),
+    ("qmix", True, "Q-learning of the team's value as a monotonic mix of the agents', weighted by the global state"),
+):
     register_algorithm(
         _name,
         "covey.algorithms.qlearning:make_qlearning",
         config=f"covey.algorithms.qlearning:{_name.upper()}",
         description=_description,
-        loop="replay",
+        capabilities=Capabilities(
+            actions=(ActionKind.discrete,), loops=("replay",), centralised=_centralised, evaluates_greedily=True
+        ),
     )
-for _name, _file, _description in (
-    ("isac", "sac", "soft actor-critic, each agent's critics seeing its own observation and action"),
-    ("masac", "sac", "soft actor-critic with critics that see everyone's observations and actions"),
-    ("iddpg", "ddpg", "deterministic policy gradient, each agent by itself"),
-    ("maddpg", "ddpg", "deterministic policy gradient with critics that see everyone's observations and actions"),
-    ("itd3", "ddpg", "iddpg with twin critics, target smoothing and a delayed policy"),
-    ("matd3", "ddpg", "maddpg with twin critics, target smoothing and a delayed policy"),
+for _name, _centralised, _description in (
+    ("isac", False, "soft actor-critic, each agent's critics seeing its own observation and action"),
+    ("masac", True, "soft actor-critic with critics that see everyone's observations and actions"),
 ):
     register_algorithm(
         _name,
-        f"covey.algorithms.{_file}:make_{_file}",
-        config=f"covey.algorithms.{_file}:{_name.upper()}",
+        "covey.algorithms.sac:make_sac",
+        config=f"covey.algorithms.sac:{_name.upper()}",
         description=_description,
-        loop="replay",
+        capabilities=Capabilities(
+            actions=(ActionKind.continuous, ActionKind.discrete), loops=("replay",), centralised=_centralised
+        ),
+    )
+for _name, _centralised, _description in (
+    ("iddpg", False, "deterministic policy gradient, each agent by itself"),
+    ("maddpg", True, "deterministic policy gradient with critics that see everyone's observations and actions"),
+    ("itd3", False, "iddpg with twin critics, target smoothing and a delayed policy"),
+    ("matd3", True, "maddpg with twin critics, target smoothing and a delayed policy"),
+):
+    register_algorithm(
+        _name,
+        "covey.algorithms.ddpg:make_ddpg",
+        config=f"covey.algorithms.ddpg:{_name.upper()}",
+        description=_description,
+        capabilities=Capabilities(actions=(ActionKind.continuous,), loops=("replay",), centralised=_centralised),
     )
 register_algorithm(
     "pqn",
     "covey.algorithms.pqn:make_pqn",
     config="covey.algorithms.pqn:PQN",
     description="Q-learning of the team's value from many environments, without replay or target networks",
+    capabilities=Capabilities(
+        actions=(ActionKind.discrete,),
+        evaluates_greedily=True,
+        model_defaults={"norm": "layer"},  # without target networks, only the norm keeps it stable
+    ),
 )

@@ -277,10 +277,11 @@ def is_deterministic(config: Config, env: Env) -> bool:
     asked = config.experiment.evaluation_deterministic
     if asked is not None:
         return asked
-    return all(
-        isinstance(spec.action, Continuous) or getattr(config.algorithm.of(group).config, "evaluates_greedily", False)
-        for group, spec in env.spec.groups.items()
-    )
+
+    def is_greedy(group: str) -> bool:
+        return registry.algorithms[config.algorithm.of(group).registered].capabilities.evaluates_greedily
+
+    return all(isinstance(spec.action, Continuous) or is_greedy(group) for group, spec in env.spec.groups.items())
 
 
 def make_evaluate(
@@ -301,7 +302,8 @@ def make_evaluate(
     def play(learner: PyTree, key: Key) -> dict[str, Array]:
         if len(devices) > 1:
             key = random.fold_in(key, jax.lax.axis_index(DEVICE_AXIS))
-        episodes = play_episodes(env, algorithm, learner, key, num_episodes=per_device, deterministic=deterministic)
+        acting = algorithm.acting(learner)
+        episodes = play_episodes(env, algorithm, acting, key, num_episodes=per_device, deterministic=deterministic)
         return episode_values(episodes, scored)
 
     if together:

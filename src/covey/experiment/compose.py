@@ -110,7 +110,8 @@ def compose(overrides: Sequence[str]) -> Config:
 def _with_discrete_actions(config: Config, keys: Sequence[str], layers: Sequence[Preset]) -> Config:
     """Discrete actions for algorithms that have no others, on tasks that let one choose and where nobody did."""
     chosen = "task.continuous_actions" in keys or any("continuous_actions" in p.section("task")[1] for p in layers)
-    only_discrete = getattr(config.algorithm.config, "discrete_actions_only", False)
+    capabilities = registry.algorithms[config.algorithm.registered].capabilities
+    only_discrete = registry.ActionKind.continuous not in capabilities.actions
     if chosen or not only_discrete or not getattr(config.task.config, "continuous_actions", False):
         return config
     fields = dataclasses.replace(config.task.config, continuous_actions=False)
@@ -559,12 +560,12 @@ def _assemble(
         chain = _preset_chain(group, _choice_of(group, layers, chosen), config_dir)
         scopes[group] = choice_defaults(group, chain[0].name)
         if group == "model":
-            scopes[group] = with_model_defaults(scopes[group], scopes["algorithm"])
+            scopes[group] = with_model_defaults(scopes[group], _algorithm_of(tree))
         tree[group] = _choice_tree(group, chain, layers, scopes)
         for member in _members(group, layers, [*chosen, *keys]):
             _add_member(group, member, layers, chosen, config_dir, scopes, tree)
         if group == "model":
-            tree[group] = _with_members_defaults(tree[group], layers, keys, scopes)
+            tree[group] = _with_members_defaults(tree, layers, keys, scopes)
     scopes["experiment"] = loop_defaults(_registered_name(tree["algorithm"]))
     tree["experiment"] = plain(scopes["experiment"])
     for layer in layers:
@@ -574,29 +575,31 @@ def _assemble(
     return scopes, tree
 
 
-def with_model_defaults(model: Any, algorithm: Any) -> Any:
-    """A model's defaults as the algorithm wants them (`model_defaults`), as far as the model has such fields."""
+def with_model_defaults(model: Any, algorithm: str) -> Any:
+    """A model's defaults as the registered algorithm wants them (`model_defaults`), as far as it has such fields."""
     return registry.build_config(model, _wanted_defaults(model, algorithm), "model")
 
 
-def _wanted_defaults(model: Any, algorithm: Any) -> dict[str, Any]:
-    wanted = getattr(algorithm, "model_defaults", {})
+def _wanted_defaults(model: Any, algorithm: str) -> dict[str, Any]:
+    wanted = registry.algorithms[algorithm].capabilities.model_defaults
     return {name: value for name, value in wanted.items() if name in _field_names(model)}
 
 
 def _with_members_defaults(
-    model: Mapping[str, Any], layers: Sequence[Preset], keys: Sequence[str], scopes: Mapping[str, Any]
+    tree: Mapping[str, Any], layers: Sequence[Preset], keys: Sequence[str], scopes: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """`model`, where groups with an algorithm of their own and the team's model have the defaults that their algorithm
-    wants, unless the user set these for the team."""
+    """The model of `tree`. Groups with an algorithm of their own and the team's model have the defaults that their
+    algorithm wants in it, unless the user set these for the team."""
     said = {name for layer in layers for name in layer.section("model")[1]}
     said |= {key.removeprefix("model.") for key in keys if key.startswith("model.")}
+    model = tree["model"]
     groups = dict(model.get("groups", {}))
-    for key, algorithm in scopes.items():
+    for key in scopes:
         kind, _, group = key.partition(".groups.")
         if kind != "algorithm" or not group or "name" in groups.get(group, {}):
             continue
-        own = {name: value for name, value in _wanted_defaults(scopes["model"], algorithm).items() if name not in said}
+        wanted = _wanted_defaults(scopes["model"], _algorithm_of(tree, group))
+        own = {name: value for name, value in wanted.items() if name not in said}
         if own:
             groups[group] = own | groups.get(group, {})
     return {**model, "groups": groups} if groups else dict(model)
@@ -629,7 +632,7 @@ def _add_member(
         chain = _preset_chain(kind, name, config_dir)
         scope = choice_defaults(kind, chain[0].name)
         if kind == "model":
-            scope = with_model_defaults(scope, scopes.get(f"algorithm.groups.{group}", scopes["algorithm"]))
+            scope = with_model_defaults(scope, _algorithm_of(tree, group))
         own = _choice_tree(kind, chain, layers, {kind: scope})
     for layer in layers:
         meant_for, section = layer.member(kind, group)
@@ -638,6 +641,12 @@ def _add_member(
             own = _merged(own, section)
     scopes[f"{kind}.groups.{group}"] = scope
     tree[kind] = _merged(tree[kind], {"groups": {group: own}})
+
+
+def _algorithm_of(tree: Mapping[str, Any], group: str | None = None) -> str:
+    """The registered name of the team's algorithm, or of that of a group of agents."""
+    own = tree["algorithm"].get("groups", {}).get(group, {})
+    return _registered_name(own if "name" in own else tree["algorithm"])
 
 
 def _registered_name(choice: Mapping[str, Any]) -> str:

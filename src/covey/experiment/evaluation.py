@@ -212,22 +212,20 @@ def episode_states(players: Players, deterministic: bool, seed: int) -> list[PyT
     env, algorithm = players.env, players.algorithm
 
     @jax.jit
-    def step(
-        learner: PyTree, state: PyTree, timestep: PyTree, carry: PyTree, key: Any
-    ) -> tuple[PyTree, PyTree, PyTree]:
-        # The learner is an argument and no constant, so that other parameters find this compiled.
+    def step(acting: PyTree, state: PyTree, timestep: PyTree, carry: PyTree, key: Any) -> tuple[PyTree, PyTree, PyTree]:
+        # What acts is an argument and no constant, so that other parameters find this compiled.
         key_act, key_env = jax.random.split(key)
         batched = jax.tree.map(lambda x: x[None], timestep)
-        actions, _, carry = algorithm.act(learner, batched, carry, key_act, not deterministic)
+        actions, _, carry = algorithm.act(acting, batched, carry, key_act, not deterministic)
         state, timestep = env.step(state, jax.tree.map(lambda a: a[0], actions), key_env)
         return state, timestep, carry
 
     key_reset, key_play = jax.random.split(jax.random.key(seed))
     state, timestep = jax.jit(env.reset)(key_reset)
-    carry, states = algorithm.initial_carry(1), [state]
+    acting, carry, states = algorithm.acting(players.learner), algorithm.initial_carry(1), [state]
     for number in range(env.spec.time_limit):
         key = jax.random.fold_in(key_play, number)
-        state, timestep, carry = step(players.learner, state, timestep, carry, key)
+        state, timestep, carry = step(acting, state, timestep, carry, key)
         states.append(state)
         if bool(timestep.last):
             break

@@ -70,7 +70,7 @@ def _make_reference(env: Any, group: str) -> Algorithm:
         raise UsageError(f"opponents.{group}={REFERENCE}: the task has no reference policy for this group; {known}")
     choose = jax.vmap(policies[group])
 
-    def act(state: PyTree, timestep: TimeStep, carry: PyTree, key: Key, explore: bool) -> tuple[Array, dict, PyTree]:
+    def act(acting: PyTree, timestep: TimeStep, carry: PyTree, key: Key, explore: bool) -> tuple[Array, dict, PyTree]:
         return choose(timestep.groups[group].observation), {}, carry
 
     return Algorithm(init=lambda key: (), initial_carry=lambda num_envs: (), act=act, update=_never)
@@ -87,11 +87,11 @@ def _member(policy: Policy, env: Env, group: str, trained_as: str) -> tuple[Algo
         alone = dataclasses.replace(env.spec, groups={trained_as: env.spec.groups[group]}, teams=())
         part = build_group(policy.config, alone, trained_as)
 
-    def act(state: PyTree, timestep: TimeStep, carry: PyTree, key: Key, explore: bool) -> tuple[Array, dict, PyTree]:
+    def act(acting: PyTree, timestep: TimeStep, carry: PyTree, key: Key, explore: bool) -> tuple[Array, dict, PyTree]:
         seen = dataclasses.replace(timestep, groups={trained_as: timestep.groups[group]})
-        return part.act(state, seen, carry, key, explore)
+        return part.act(acting, seen, carry, key, explore)
 
-    member = Algorithm(init=part.init, initial_carry=part.initial_carry, act=act, update=_never)
+    member = dataclasses.replace(part, act=act, update=_never)
     _check_fit(member, learner, env, group, policy.env.spec.groups[trained_as])
     return member, learner
 
@@ -104,7 +104,7 @@ def _check_fit(member: Algorithm, learner: PyTree, env: Env, group: str, trained
 
     def act(learner: PyTree, key: Key) -> Array:
         _, timestep = jax.vmap(env.reset)(key[None])
-        return member.act(learner, timestep, member.initial_carry(1), key, True)[0]
+        return member.act(member.acting(learner), timestep, member.initial_carry(1), key, True)[0]
 
     try:
         jax.eval_shape(act, learner, jax.random.key(0))

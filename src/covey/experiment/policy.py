@@ -41,6 +41,7 @@ class Policy:
         self.learner = learner
         self.frames = frames
         self._groups = env.spec.groups
+        self._acting = algorithm.acting(learner)
         self._act = jax.jit(algorithm.act, static_argnums=4)
 
     @property
@@ -71,7 +72,7 @@ class Policy:
         carry = self.initial_carry(num_envs) if carry is None else carry
         greedy = key is None if deterministic is None else deterministic
         actions, _, carry = self._act(
-            self.learner, timestep, carry, jax.random.key(0) if key is None else key, not greedy
+            self._acting, timestep, carry, jax.random.key(0) if key is None else key, not greedy
         )
         if single:
             actions = jax.tree.map(lambda action: action[0], actions)
@@ -85,7 +86,7 @@ class Policy:
         num_envs = next(iter(observations.values())).shape[0]
         carry = self.initial_carry(num_envs) if carry is None else carry
         with jax.disable_jit(), captured_activations() as captured:  # else a memory's scan would hide its values
-            self.algorithm.act(self.learner, self._timestep(observations, masks), carry, jax.random.key(0), False)
+            self.algorithm.act(self._acting, self._timestep(observations, masks), carry, jax.random.key(0), False)
         return captured
 
     def _batched(self, observation: Any, mask: Any) -> tuple[dict[str, Array], dict[str, Array] | None, bool]:

@@ -13,9 +13,12 @@ from covey.types import Algorithm, Array, Key, PyTree
 
 
 def play_episodes(
-    env: Env, algorithm: Algorithm, learner: PyTree, key: Key, *, num_episodes: int, deterministic: bool
+    env: Env, algorithm: Algorithm, acting: PyTree, key: Key, *, num_episodes: int, deterministic: bool
 ) -> Episodes:
-    """Plays `num_episodes` side by side until the longest ends; returns each one's statistics `[num_episodes]`."""
+    """Plays `num_episodes` side by side until the longest ends; returns each one's statistics `[num_episodes]`.
+
+    `acting` is what the algorithm acts with, `algorithm.acting(state)`.
+    """
     spec = env.spec
     key_reset, key_play = random.split(key)
     env_state, timestep = jax.vmap(env.reset)(random.split(key_reset, num_episodes))
@@ -35,7 +38,7 @@ def play_episodes(
     def step(loop: tuple) -> tuple:
         env_state, timestep, carry, episodes, done, elapsed = loop
         key_act, key_env = random.split(random.fold_in(key_play, elapsed))
-        actions, _, carry = algorithm.act(learner, timestep, carry, key_act, not deterministic)
+        actions, _, carry = algorithm.act(acting, timestep, carry, key_act, not deterministic)
         env_state, timestep = jax.vmap(env.step)(env_state, actions, random.split(key_env, num_episodes))
         longer = add_step(episodes, timestep, spec)
         episodes = jax.tree.map(lambda new, old: jnp.where(done, old, new), longer, episodes)

@@ -120,11 +120,12 @@ def make_online_loop(
         return random.fold_in(key, jax.lax.axis_index(axis)) if axis else key
 
     def collect_batch(state: TrainState, key: Key) -> tuple[Actor, Batch, PyTree]:
+        acting = algorithm.acting(state.learner)
         if learning is None:
-            return collect(batched, algorithm, state.learner, state.actor, key, rollout_length)
+            return collect(batched, algorithm, acting, state.actor, key, rollout_length)
         still_random = state.iteration < random_iterations
-        acting = at_random_while(still_random, algorithm, env.spec) if random_iterations else algorithm
-        actor, transitions, sums = unroll(batched, acting, state.learner, state.actor, key, rollout_length)
+        explorer = at_random_while(still_random, algorithm, env.spec) if random_iterations else algorithm
+        actor, transitions, sums = unroll(batched, explorer, acting, state.actor, key, rollout_length)
         return actor, Batch(transitions=transitions), sums
 
     def learn(state: TrainState, batch: Batch, key: Key, progress: Array) -> tuple[PyTree, PyTree, dict[str, Array]]:
@@ -200,7 +201,7 @@ def make_online_loop(
         if learning is None:
             return ()
         one_step = partial(unroll, batched, algorithm, num_steps=1)
-        _, step, _ = jax.eval_shape(one_step, learner, actor, key)
+        _, step, _ = jax.eval_shape(one_step, algorithm.acting(learner), actor, key)
         example = jax.tree.map(lambda x: jnp.zeros(x.shape[1:], x.dtype), step)
         return learning.replay.init(example)
 
@@ -275,9 +276,11 @@ def at_random_while(condition: Array, algorithm: Algorithm, spec: EnvSpec) -> Al
     """`algorithm`, with random actions instead of its own while `condition` holds."""
     random_team = make_random_team(spec)
 
-    def act(state: PyTree, timestep: TimeStep, carry: PyTree, key: Key, explore: bool) -> tuple[PyTree, PyTree, PyTree]:
+    def act(
+        acting: PyTree, timestep: TimeStep, carry: PyTree, key: Key, explore: bool
+    ) -> tuple[PyTree, PyTree, PyTree]:
         key_own, key_random = random.split(key)
-        actions, extras, carry = algorithm.act(state, timestep, carry, key_own, explore)
+        actions, extras, carry = algorithm.act(acting, timestep, carry, key_own, explore)
         drawn, _, _ = random_team.act((), timestep, (), key_random, explore)
         return jax.tree.map(lambda a, b: jnp.where(condition, a, b), drawn, actions), extras, carry
 

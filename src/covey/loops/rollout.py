@@ -35,13 +35,16 @@ def init_actor(env: BatchedEnv, algorithm: Algorithm, key: Key) -> Actor:
 
 
 def unroll(
-    env: BatchedEnv, algorithm: Algorithm, learner: PyTree, actor: Actor, key: Key, num_steps: int
+    env: BatchedEnv, algorithm: Algorithm, acting: PyTree, actor: Actor, key: Key, num_steps: int
 ) -> tuple[Actor, dict[str, Transition], EpisodeSums]:
-    """Acts for `num_steps`; returns the actor after them, transitions `[T, B, …]` by group, and finished episodes."""
+    """Acts for `num_steps`; returns the actor after them, transitions `[T, B, …]` by group, and finished episodes.
+
+    `acting` is what the algorithm acts with, `algorithm.acting(state)`.
+    """
 
     def step(actor: Actor, key_step: Key) -> tuple[Actor, tuple[dict[str, Transition], EpisodeSums]]:
         key_act, key_env = random.split(key_step)
-        actions, extras, carry = algorithm.act(learner, actor.timestep, actor.carry, key_act, True)
+        actions, extras, carry = algorithm.act(acting, actor.timestep, actor.carry, key_act, True)
         env_state, timestep, episodes = env.step(actor.env, actions, key_env)
         transitions = {
             group: make_transition(group, actor.timestep, actions[group], extras[group], timestep) for group in actions
@@ -53,7 +56,7 @@ def unroll(
 
 
 def collect(
-    env: BatchedEnv, algorithm: Algorithm, learner: PyTree, actor: Actor, key: Key, num_steps: int
+    env: BatchedEnv, algorithm: Algorithm, acting: PyTree, actor: Actor, key: Key, num_steps: int
 ) -> tuple[Actor, Batch, EpisodeSums]:
     """A batch for `update`: sequence after sequence, with the carry that each began with."""
     lengths = {part.sequence_length for part in algorithm.groups.values()} - {1}
@@ -61,14 +64,14 @@ def collect(
         raise ValueError(f"groups with memory must agree on one sequence_length, not {sorted(lengths)}")
     length = algorithm.sequence_length or num_steps
     if length == 1 and not jax.tree.leaves(actor.carry):  # no memory: nothing to keep between steps
-        next_actor, transitions, sums = unroll(env, algorithm, learner, actor, key, num_steps)
+        next_actor, transitions, sums = unroll(env, algorithm, acting, actor, key, num_steps)
         batch = Batch(
             transitions=transitions, carries=actor.carry, final=next_actor.timestep, final_carry=next_actor.carry
         )
         return next_actor, batch, sums
 
     def sequence(actor: Actor, key_sequence: Key):
-        next_actor, transitions, sums = unroll(env, algorithm, learner, actor, key_sequence, length)
+        next_actor, transitions, sums = unroll(env, algorithm, acting, actor, key_sequence, length)
         return next_actor, (transitions, actor.carry, sums)
 
     next_actor, (transitions, carries, sums) = jax.lax.scan(sequence, actor, random.split(key, num_steps // length))

@@ -18,7 +18,7 @@ def epsilon_greedy(greedy: Array, mask: Array | None, num_actions: int, epsilon:
     return jnp.where(random.uniform(key_whether, greedy.shape) < epsilon, anything, greedy)
 
 
-def anneal(start: float, end: float, fraction: float, progress: Array) -> Array:
+def anneal(start: Array | float, end: Array | float, fraction: float, progress: Array) -> Array:
     """Linearly from `start` to `end` over a `fraction` of training, and then `end`."""
     passed = jnp.clip(progress / max(fraction, 1e-8), 0.0, 1.0)
     return jnp.float32(start) + passed * (end - start)

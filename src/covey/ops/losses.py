@@ -22,7 +22,9 @@ def weighted_mean(x: Array, weight: Array) -> Array:
     return jnp.mean(jnp.where(weight > 0, x * weight, 0.0))
 
 
-def clipped_policy_loss(log_prob: Array, old_log_prob: Array, advantage: Array, weight: Array, *, clip: float) -> Array:
+def clipped_policy_loss(
+    log_prob: Array, old_log_prob: Array, advantage: Array, weight: Array, *, clip: Array | float
+) -> Array:
     """PPO's surrogate (Schulman et al., 2017, eq. 7): −E[min(ρ A, clip(ρ, 1 − ε, 1 + ε) A)], ρ = π / π_old."""
     ratio = jnp.exp(log_prob - old_log_prob)
     clipped = jnp.clip(ratio, 1.0 - clip, 1.0 + clip)

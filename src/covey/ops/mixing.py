@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from covey.types import Array
+from covey.types import Array, Transition
 
 
 def team_of(reward: Array, terminated: Array, alive: Array) -> tuple[Array, Array, Array]:
@@ -15,3 +15,15 @@ def team_of(reward: Array, terminated: Array, alive: Array) -> tuple[Array, Arra
     """
     mean = jnp.mean(jnp.where(alive, reward, 0.0), -1)
     return mean, jnp.all(terminated | ~alive, -1), jnp.any(alive, -1)
+
+
+def returns_learned(steps: Transition, *, team: bool) -> tuple[Array, Array, Array, Array]:
+    """Reward, termination, end of the episode and whether the step counts, of the return that is learned.
+
+    `[…]` for the team's return, or `[…, A]` for each agent's own, of steps `[…, A]`.
+    """
+    if team:
+        reward, terminated, counts = team_of(steps.reward, steps.terminated, steps.alive)
+        return reward, terminated, steps.last, counts
+    last = jnp.broadcast_to(steps.last[..., None], steps.reward.shape)
+    return steps.reward, steps.terminated, last, steps.alive

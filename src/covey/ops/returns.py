@@ -9,7 +9,14 @@ from covey.types import Array
 
 
 def gae(
-    reward: Array, value: Array, next_value: Array, terminated: Array, last: Array, *, gamma: float, gae_lambda: float
+    reward: Array,
+    value: Array,
+    next_value: Array,
+    terminated: Array,
+    last: Array,
+    *,
+    gamma: Array | float,
+    gae_lambda: Array | float,
 ) -> tuple[Array, Array]:
     """Generalised advantage estimation (Schulman et al., 2016, eq. 16) and the value targets that go with it.
 
@@ -33,7 +40,7 @@ def gae(
 
 
 def lambda_returns(
-    reward: Array, next_value: Array, terminated: Array, last: Array, *, gamma: float, lambda_: float
+    reward: Array, next_value: Array, terminated: Array, last: Array, *, gamma: Array | float, lambda_: Array | float
 ) -> Array:
     """G_t = r_t + γ (1 − terminated_t) [(1 − λ) v(s'_t) + λ G_{t+1}], and where an episode ends, v(s'_t) alone.
 

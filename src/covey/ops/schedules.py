@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 
 import jax.numpy as jnp
 
@@ -13,6 +14,12 @@ class Schedule(enum.Enum):
     constant = "stays"
     linear = "falls linearly to zero"
     cosine = "falls along half a cosine to zero"
+
+
+def scheduled(coefficients: Mapping[str, Array], progress: Array, **schedules: Schedule) -> dict[str, Array]:
+    """The coefficients at `progress`: those that `schedules` names are scaled, the others are as they are."""
+    now = {name: coefficients[name] * factor(schedule, progress) for name, schedule in schedules.items()}
+    return {**coefficients, **now}
 
 
 def factor(schedule: Schedule, progress: Array) -> Array:

@@ -9,7 +9,7 @@ from covey.types import Array, PyTree, Transition
 
 
 def n_step_targets(
-    reward: Array, next_value: Array, terminated: Array, last: Array, *, gamma: float, num_steps: int
+    reward: Array, next_value: Array, terminated: Array, last: Array, *, gamma: Array | float, num_steps: int
 ) -> Array:
     """Returns over `num_steps` and then the value, for each step that has so many: `[T − n + 1, …]` of `[T, …]`.
 

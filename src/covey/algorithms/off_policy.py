@@ -1,0 +1,315 @@
+"""The skeleton of off-policy actor-critics: SAC, DDPG and TD3 differ in their targets, their actor's loss, and in which
+target networks follow when. The rest is here: networks, critics' loss, sequences out of replay, and gradients.
+
+Sequences are `[L, N, …]`: L steps of N sequences. With memory, actors continue from the carry that a sequence's first
+step was acted with, and critics, which never act, from an empty one; the first `burn_in` steps bring both up to date
+and are not learned from. Without memory a sequence has one target, and M below is 1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from covey.algorithms.base import Context, add_users_loss, every_n_updates, make_optimiser, mean_over_living
+from covey.algorithms.critics import (
+    ActorGradient,
+    CriticOutputs,
+    Critics,
+    CriticSees,
+    make_critics,
+    own_values,
+    require_memory_of_both,
+    resolve_gradient,
+)
+from covey.checks import above_zero, at_least, between_0_and_1
+from covey.networks.network import apply_after, apply_with_successors, make_network
+from covey.ops import random
+from covey.ops.losses import weighted_mean
+from covey.ops.schedules import Schedule
+from covey.ops.targets import first_and_last, n_step_targets, take_action
+from covey.types import Array, Batch, Continuous, Discrete, EnvSpec, Key, Network, PyTree, TimeStep, Transition, pytree
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OffPolicyConfig:
+    """Fields that these algorithms have in common."""
+
+    critic_sees: CriticSees = CriticSees.own  # what the critic sees
+    # whose actions are the actor's new ones when a centralised critic of continuous actions rates it
+    actor_gradient: ActorGradient = ActorGradient.auto
+    critic_outputs: CriticOutputs = CriticOutputs.per_agent  # how many values a centralised critic gives
+    num_critics: int = 1  # critics learned side by side; targets take the smallest of their values
+    share_parameters: bool = True  # one set of parameters for all agents of a group; false: one for each
+    # one set of critic's parameters for all agents of a group; false: one for each
+    share_critic_parameters: bool = True
+    agent_ids: bool = True  # append a one-hot id to observations, so that shared parameters can play different roles
+    lr: float = 1e-3  # Adam's step size, before `lr_schedule`
+    lr_schedule: Schedule = Schedule.constant  # how the step size changes over `experiment.schedule_frames`
+    adam_eps: float = 1e-5  # the number in Adam's denominator that keeps it above zero
+    max_grad_norm: float = 5.0  # gradients of each network are scaled down to this norm where theirs is greater
+    gamma: float = 0.99  # discount: what a reward one step later counts, against 1 now
+    n_step: int = 1  # rewards summed before a target bootstraps from a value
+    tau: float = 0.005  # how far target networks move towards the networks in each update: 0 not at all, 1 all the way
+    policy_delay: int = 1  # updates of the critics for each update of the actor
+    sequence_length: int = 16  # steps a memory is unrolled in learning, after `burn_in`; unused without memory
+    burn_in: int = 0  # steps before each sequence that only fill the memory and are not learned from
+
+    def __post_init__(self) -> None:
+        above_zero(self, "lr", "adam_eps", "max_grad_norm")
+        between_0_and_1(self, "gamma", "tau")
+        at_least(self, 1, "num_critics", "n_step", "policy_delay", "sequence_length")
+        at_least(self, 0, "burn_in")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ActorCritic:
+    """What the functions of this file and of the algorithms share.
+
+    With `own_actions_only`, an actor's new action is rated beside the others' actions as they were.
+    """
+
+    config: OffPolicyConfig
+    group: str
+    context: Context
+    action: Discrete | Continuous
+    actor: Network
+    critics: Critics
+    optimiser: optax.GradientTransformation
+    own_actions_only: bool
+
+    @property
+    def discrete(self) -> bool:
+        """Whether critics give a value to each action, and not to the one that they are shown."""
+        return isinstance(self.action, Discrete)
+
+    @property
+    def burn_in(self) -> int:
+        return self.config.burn_in if self.actor.recurrent else 0
+
+    @property
+    def sequence_length(self) -> int:
+        """Steps that an update needs of each sequence, those included that n-step targets look ahead."""
+        length = self.config.sequence_length if self.actor.recurrent else 1
+        return self.burn_in + length + self.config.n_step - 1
+
+
+@pytree
+class Samples:
+    """Sequences with their targets: M steps of each are learned from.
+
+    steps   [L, N, …]  those that networks are applied to
+    carry   [N, …]     the actor's memory before the first; () where it has none
+    target  [M, N, A]  of the steps after `burn_in`
+    alive   [M, N, A]
+    weight  [M, N, A]  what each of them counts for in losses: nothing where dead, else the sequence's importance
+    """
+
+    steps: Transition
+    carry: PyTree
+    target: Array
+    alive: Array
+    weight: Array
+
+
+def make_actor_critic(
+    config: OffPolicyConfig, spec: EnvSpec, group: str, context: Context, *, num_outputs: int
+) -> ActorCritic:
+    """The networks of one group; `num_outputs` are the actor's for each agent."""
+    group_spec = spec.groups[group]
+    action = group_spec.action
+    assert isinstance(action, (Continuous, Discrete))
+    actor = make_network(
+        context.model,
+        name=f"{group}/actor",
+        input_shape=group_spec.observation_shape,
+        num_outputs=num_outputs,
+        num_agents=group_spec.num_agents,
+        head_gain=0.01,
+        share_parameters=config.share_parameters,
+    )
+    critics = make_critics(
+        context.critic_model,
+        spec,
+        group,
+        sees=config.critic_sees,
+        action_size=0 if isinstance(action, Discrete) else action.size,
+        num_outputs=action.num_actions if isinstance(action, Discrete) else 1,
+        num_critics=config.num_critics,
+        outputs=config.critic_outputs,
+        share_parameters=config.share_critic_parameters,
+    )
+    require_memory_of_both(actor, critics)
+    gradient = resolve_gradient(config.actor_gradient, spec, group)
+    return ActorCritic(
+        config=config,
+        group=group,
+        context=context,
+        action=action,
+        actor=actor,
+        critics=critics,
+        optimiser=make_optimiser(config),
+        own_actions_only=gradient is ActorGradient.own and config.critic_sees is not CriticSees.own,
+    )
+
+
+def init_networks(ac: ActorCritic, key: Key) -> dict[str, PyTree]:
+    """Fresh parameters of "actor" and "critic"."""
+    key_actor, key_critic = random.split(key)
+    return {"actor": ac.actor.init(key_actor), "critic": ac.critics.init(key_critic)}
+
+
+def run_actor(
+    ac: ActorCritic, params: PyTree, timestep: TimeStep, carry: PyTree
+) -> tuple[Array, dict[str, PyTree], PyTree]:
+    """The actor's outputs for one step `[B, A, n]`, the extras that learning with memory needs, and the next carry."""
+    step = timestep.groups[ac.group]
+    outputs, next_carry = ac.actor.apply(params, step.observation[None], carry, timestep.last[None])
+    return outputs[0], {"carry": carry} if ac.actor.recurrent else {}, next_carry
+
+
+# --------------------------------------------------------------------------------------------------------- targets
+
+
+def stored_carry(ac: ActorCritic, steps: Transition) -> PyTree:
+    """The actor's memory `[N, …]` that the first of stored steps was acted with."""
+    return jax.tree.map(lambda x: x[0], steps.extras["carry"]) if ac.actor.recurrent else ()
+
+
+def run_actor_on_successors(ac: ActorCritic, params: PyTree, first: Transition, ends: Transition) -> Array:
+    """The actor's outputs `[.., N, A, n]` at the true successors of `ends` (see `first_and_last`)."""
+    carry = stored_carry(ac, first)
+    return apply_with_successors(ac.actor, params, first.observation, ends.next_observation, carry, first.reset)[1]
+
+
+def rate_successors(
+    ac: ActorCritic, params: PyTree, first: Transition, ends: Transition, action: Array | None
+) -> Array:
+    """Values `[K, .., N, A, n]` by each of K critics at the true successors of `ends`, where `action` is taken.
+
+    `action` is None where it is discrete: then values are those of all n actions.
+    """
+    inputs = ac.critics.inputs(first.observation, first.state, None if ac.discrete else first.action)
+    next_inputs = ac.critics.inputs(ends.next_observation, ends.next_state, action)
+    return ac.critics.evaluate_successors(params, inputs, next_inputs, first.reset)
+
+
+def td_targets(ac: ActorCritic, steps: Transition, next_value: Array, gamma: Array | float) -> Array:
+    """y = r + γ V(s'), over n steps: `[M, N, A]` of the steps after `burn_in`, each agent's own."""
+    last = jnp.broadcast_to(steps.last[..., None], steps.reward.shape)
+    target = n_step_targets(steps.reward, next_value, steps.terminated, last, gamma=gamma, num_steps=ac.config.n_step)
+    return jax.lax.stop_gradient(target[ac.burn_in :])
+
+
+def make_samples(ac: ActorCritic, batch: Batch, target: Array) -> Samples:
+    """What losses need of a batch out of replay, whose targets are `[M, N, A]`."""
+    transitions = batch.transitions[ac.group]
+    steps, _ = first_and_last(transitions, remembers=ac.actor.recurrent)
+    alive = steps.alive[ac.burn_in : ac.burn_in + len(target)]
+    return Samples(
+        steps=steps,
+        carry=stored_carry(ac, transitions),
+        target=target,
+        alive=alive,
+        weight=alive * (1.0 if batch.weight is None else batch.weight[:, None]),
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------- losses
+
+
+def rate(ac: ActorCritic, params: PyTree, steps: Transition, action: Array | None) -> Array:
+    """Values `[K, L − burn_in, N, A, n]` by each of K critics of `action [L, N, A, …]`; with None, of all n actions."""
+    inputs = ac.critics.inputs(steps.observation, steps.state, action)
+    return ac.critics.evaluate(params, inputs, steps.reset, ac.burn_in)
+
+
+def rate_new_actions(ac: ActorCritic, params: PyTree, steps: Transition, action: Array) -> Array:
+    """Values `[K, L − burn_in, N, A]` of continuous actions `[L − burn_in, N, A, …]` that the actor would take now."""
+
+    def values_of(action: Array) -> Array:
+        return rate(ac, params, steps, jnp.concatenate([steps.action[: ac.burn_in], action]))[..., 0]
+
+    return own_values(values_of, action, steps.action[ac.burn_in :]) if ac.own_actions_only else values_of(action)
+
+
+def critic_loss(params: PyTree, ac: ActorCritic, samples: Samples) -> tuple[Array, Array]:
+    """Σ_k E[(Q_k(s, a) − y)²], and the mean TD error of each sequence `[N]`."""
+    steps, target = samples.steps, samples.target
+    values = rate(ac, params, steps, None if ac.discrete else steps.action)[:, : len(target)]
+    if ac.discrete:
+        taken = steps.action[ac.burn_in : ac.burn_in + len(target)]
+        chosen = jax.vmap(lambda v: take_action(v, taken))(values)
+    else:
+        chosen = values[..., 0]
+    error = chosen - target
+    td_error = jnp.where(samples.weight > 0, jnp.abs(error).mean(axis=0), 0.0).mean(axis=(0, 2))
+    return sum(weighted_mean(jnp.square(e), samples.weight) for e in error), td_error  # type: ignore[return-value]
+
+
+def run_actor_on_steps(ac: ActorCritic, params: PyTree, samples: Samples) -> Array:
+    """The actor's outputs `[L − burn_in, N, A, n]`."""
+    steps = samples.steps
+    return apply_after(ac.actor, params, steps.observation, samples.carry, steps.reset, ac.burn_in)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Gradients:
+    """Of one update, as means over the living agents on all devices.
+
+    grads     of "actor" and "critic"; the actor's are zero in updates that leave it as it is
+    found     what the actor's loss found besides; zero likewise
+    metrics   to be logged
+    td_error  [N]  the new priorities of the sequences
+    """
+
+    grads: dict[str, PyTree]
+    found: dict[str, Array]
+    metrics: dict[str, Array]
+    td_error: Array
+
+
+ActorLoss = Callable[[PyTree], tuple[Array, dict[str, Array]]]
+
+
+def compute_gradients(
+    ac: ActorCritic, state: Any, updates: Array, batch: Batch, samples: Samples, actor_loss: ActorLoss
+) -> Gradients:
+    """Gradients of critics and actor, each with the others as they are: devices exchange them at once.
+
+    `updates` counts this one too. `actor_loss(params)` gives the loss and further means over agents.
+    """
+    config, delay = ac.config, ac.config.policy_delay
+    (q_loss, td_error), critic_grads = jax.value_and_grad(critic_loss, has_aux=True)(
+        state.params["critic"], ac, samples
+    )
+    (policy_loss, found), actor_grads = every_n_updates(
+        updates, delay, lambda: jax.value_and_grad(actor_loss, has_aux=True)(state.params["actor"])
+    )
+    means = mean_over_living(
+        {
+            "grads": {"actor": actor_grads, "critic": critic_grads},
+            "found": found,
+            "metrics": {
+                "q_loss": q_loss,
+                "q_value": weighted_mean(samples.target, samples.weight),
+                "policy_loss": scale_delayed(config, policy_loss),
+            },
+        },
+        samples.alive,
+        ac.context.device_axis,
+    )
+    networks = {name: state.params[name] for name in means["grads"]}
+    transitions = batch.transitions[ac.group]
+    grads, users_metrics = add_users_loss(means["grads"], ac.context, ac.group, networks, transitions)
+    return Gradients(grads=grads, found=means["found"], metrics=means["metrics"] | users_metrics, td_error=td_error)
+
+
+def scale_delayed(config: OffPolicyConfig, value: Array) -> Array:
+    """A metric that is zero in all but every `policy_delay`-th update, so that its mean is that of these updates."""
+    return value * config.policy_delay

@@ -1,0 +1,155 @@
+"""Policies as bundles: what an on-policy algorithm asks of a policy and its critic, whatever they are made of.
+
+`make_independent_policy` is the usual one: each agent's action depends on its own observation alone. One that decodes
+agents one after another, each seeing the choices before its own, would offer the same three functions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import jax.numpy as jnp
+
+from covey.algorithms.base import Context
+from covey.algorithms.critics import CriticOutputs, CriticSees, seen_shape
+from covey.networks.network import make_network
+from covey.ops import random
+from covey.ops.distributions import make_distribution
+from covey.types import Array, EnvSpec, Key, PyTree, pytree
+
+
+@pytree
+class Inputs:
+    """What a policy and its critic are shown.
+
+    observation   [T, B, A, …]
+    critic_input  [T, B, A, …]  or [T, B, …] for a critic that sees more than one agent's observation
+    action_mask   [T, B, A, n]  legal actions, or None where all are
+    reset         [T, B]        the observation is the first of an episode, so memory starts afresh
+    """
+
+    observation: Array
+    critic_input: Array
+    action_mask: Array | None
+    reset: Array
+
+
+@pytree
+class Sampled:
+    """An action, its log-probability and the critic's output: `raw_action [T, B, A, …]`, the others `[T, B, A]`."""
+
+    raw_action: Array
+    log_prob: Array
+    output: Array
+
+
+@pytree
+class Evaluated:
+    """Of actions that were taken: log-probability, entropy of the policy and the critic's output, all `[T, B, A]`."""
+
+    log_prob: Array
+    entropy: Array
+    output: Array
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TeamPolicy:
+    """The policy of a group and its critic, as pure functions. Actions are raw, as in `ops.distributions`.
+
+    init(key) -> params                                             "actor" and "critic", each with its own gradient
+    initial_carry(num_envs) -> carry
+    sample(params, inputs, carry, key, explore) -> (Sampled, carry)  without `explore`, the most likely action
+    evaluate(params, inputs, carry, raw_action, noise) -> Evaluated
+    evaluate_critic(params, inputs, carry) -> [T, B, A]              the critic's outputs alone
+    to_action(raw_action) -> action
+    noise_size                                                      normal numbers that an estimate of the entropy
+                                                                    takes per agent; 0: the entropy is exact
+    recurrent
+    """
+
+    init: Callable[[Key], dict[str, PyTree]]
+    initial_carry: Callable[[int], PyTree]
+    sample: Callable[[PyTree, Inputs, PyTree, Key, bool], tuple[Sampled, PyTree]]
+    evaluate: Callable[[PyTree, Inputs, PyTree, Array, Array | None], Evaluated]
+    evaluate_critic: Callable[[PyTree, Inputs, PyTree], Array]
+    to_action: Callable[[Array], Array]
+    noise_size: int
+    recurrent: bool
+
+
+def make_independent_policy(
+    spec: EnvSpec,
+    group: str,
+    context: Context,
+    *,
+    sees: CriticSees,
+    outputs: CriticOutputs,
+    share_parameters: bool,
+    share_critic_parameters: bool,
+) -> TeamPolicy:
+    """An actor that maps each agent's observation to a distribution over its actions, and a critic that `sees`."""
+    group_spec = spec.groups[group]
+    num_agents = group_spec.num_agents
+    distribution = make_distribution(group_spec.action)
+    centralised = sees is not CriticSees.own
+    one_output = not centralised or outputs is CriticOutputs.one or not share_critic_parameters
+    actor = make_network(
+        context.model,
+        name=f"{group}/actor",
+        input_shape=group_spec.observation_shape,
+        num_outputs=distribution.num_parameters,
+        num_agents=num_agents,
+        head_gain=0.01,
+        share_parameters=share_parameters,
+    )
+    critic = make_network(
+        context.critic_model,
+        name=f"{group}/critic",
+        input_shape=seen_shape(sees, spec, group),
+        num_outputs=1 if one_output else num_agents,
+        num_agents=num_agents,
+        head_gain=1.0,
+        centralised=centralised,
+        share_parameters=share_critic_parameters,
+    )
+
+    def init(key: Key) -> dict[str, PyTree]:
+        key_actor, key_critic = random.split(key)
+        return {"actor": actor.init(key_actor), "critic": critic.init(key_critic)}
+
+    def initial_carry(num_envs: int) -> PyTree:
+        return {"actor": actor.initial_carry(num_envs), "critic": critic.initial_carry(num_envs)}
+
+    def run_critic(params: PyTree, inputs: Inputs, carry: PyTree) -> tuple[Array, PyTree]:
+        outputs, carry = critic.apply(params["critic"], inputs.critic_input, carry["critic"], inputs.reset)
+        if centralised and share_critic_parameters:  # [T, B, 1 or A]
+            return jnp.broadcast_to(outputs, (*outputs.shape[:2], num_agents)), carry
+        return outputs[..., 0], carry
+
+    def sample(params: PyTree, inputs: Inputs, carry: PyTree, key: Key, explore: bool) -> tuple[Sampled, PyTree]:
+        parameters, actor_carry = actor.apply(params["actor"], inputs.observation, carry["actor"], inputs.reset)
+        output, critic_carry = run_critic(params, inputs, carry)
+        mask = inputs.action_mask
+        raw = distribution.sample(parameters, mask, key) if explore else distribution.mode(parameters, mask)
+        sampled = Sampled(raw_action=raw, log_prob=distribution.log_prob(parameters, mask, raw), output=output)
+        return sampled, {"actor": actor_carry, "critic": critic_carry}
+
+    def evaluate(params: PyTree, inputs: Inputs, carry: PyTree, raw_action: Array, noise: Array | None) -> Evaluated:
+        parameters, _ = actor.apply(params["actor"], inputs.observation, carry["actor"], inputs.reset)
+        return Evaluated(
+            log_prob=distribution.log_prob(parameters, inputs.action_mask, raw_action),
+            entropy=distribution.entropy(parameters, inputs.action_mask, noise),
+            output=run_critic(params, inputs, carry)[0],
+        )
+
+    return TeamPolicy(
+        init=init,
+        initial_carry=initial_carry,
+        sample=sample,
+        evaluate=evaluate,
+        evaluate_critic=lambda params, inputs, carry: run_critic(params, inputs, carry)[0],
+        to_action=distribution.to_action,
+        noise_size=distribution.noise_size,
+        recurrent=actor.recurrent or critic.recurrent,
+    )
