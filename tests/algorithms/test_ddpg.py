@@ -8,11 +8,28 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from stubs import constant_network, context, transitions
+from test_off_policy import adding_critics, told_critics
 
-from covey.algorithms.ddpg import IDDPG, ITD3, MATD3, saturation
+from covey.algorithms.base import make_optimiser
+from covey.algorithms.critics import Critics
+from covey.algorithms.ddpg import (
+    IDDPG,
+    ITD3,
+    MATD3,
+    Ddpg,
+    DdpgState,
+    actor_loss,
+    make_targets,
+    saturation,
+    to_action,
+    with_noise,
+)
+from covey.algorithms.off_policy import ActorCritic, make_samples
 from covey.envs.base import next_step
 from covey.envs.probes import GROUP, ContinuousTarget, ProbeConfig
 from covey.envs.wrappers import AgentIds, TimeLimit
+from covey.types import Batch, Continuous
 
 slow = pytest.mark.slow
 GAMMA = 0.8
@@ -97,3 +114,84 @@ def test_impossible_fields_are_refused(fields):
 def test_discrete_actions_are_refused(fresh):
     with pytest.raises(ValueError, match="continuous actions"):
         fresh("probe/copy", algorithm="iddpg", iterations=0)
+
+
+# ------------------------------------------------------------------------------------------------- functions by name
+
+BOUNDS = Continuous(low=(-2.0,), high=(4.0,))  # in the middle 1, half of the range 3
+
+
+def told(critics: Critics, **fields) -> Ddpg:
+    """Two agents whose actor's outputs are its parameters."""
+    config = dataclasses.replace(IDDPG, **fields)
+    ac = ActorCritic(
+        config=config,
+        group=GROUP,
+        context=context(),
+        action=BOUNDS,
+        actor=constant_network(2),
+        critics=critics,
+        optimiser=make_optimiser(config),
+        own_actions_only=False,
+    )
+    return Ddpg(config=config, ac=ac, action=BOUNDS)
+
+
+def test_actions_by_hand():
+    np.testing.assert_allclose(to_action(BOUNDS, jnp.array([[0.0], [100.0], [-100.0]])), [[1.0], [4.0], [-2.0]])
+    np.testing.assert_allclose(to_action(BOUNDS, jnp.arctanh(jnp.array([0.5]))), [1.0 + 1.5], rtol=1e-6)
+    noisy = with_noise(BOUNDS, jnp.array([1.0, 1.0, 1.0]), jnp.array([0.5, 2.0, -2.0]))
+    np.testing.assert_allclose(noisy, [2.5, 4.0, -2.0])
+
+
+def test_targets_take_the_smaller_value():
+    critics = {"critic_0": jnp.array([[[[5.0], [6.0]]]]), "critic_1": jnp.array([[[[7.0], [2.0]]]])}
+    networks = {"actor": jnp.zeros((2, 1)), "critic": critics}
+    state = DdpgState(
+        params=networks,
+        target=networks,
+        optimiser={},
+        noise=jnp.zeros(()),
+        updates=jnp.zeros((), jnp.int32),
+        coefficients={"gamma": jnp.float32(0.5)},
+    )
+    steps = transitions([[[1.0, 3.0]]])
+    target = make_targets(told(told_critics(), num_critics=2), state, steps, None)
+    np.testing.assert_allclose(target, [[[1.0 + 0.5 * 5.0, 3.0 + 0.5 * 2.0]]])
+
+
+@pytest.mark.parametrize(("target_actor", "expected"), [(True, 4.0 + 4.0), (False, 1.0 + 1.0)])
+def test_whose_next_action_targets_take(target_actor, expected):
+    """Values are the sum of actions: those of the target actor are at the upper bound, the actor's in the middle."""
+    values = adding_critics()
+    critics = dataclasses.replace(
+        values,
+        evaluate_successors=lambda params, inputs, next_inputs, reset: values.evaluate(params, next_inputs, reset, 0),
+    )
+    state = DdpgState(
+        params={"actor": jnp.zeros((2, 1)), "critic": {}},
+        target={"actor": jnp.full((2, 1), 100.0), "critic": {}},
+        optimiser={},
+        noise=jnp.zeros(()),
+        updates=jnp.zeros((), jnp.int32),
+        coefficients={"gamma": jnp.float32(1.0)},
+    )
+    steps = transitions([[[0.0, 0.0]]], action=jnp.zeros((1, 1, 2, 1)))
+    target = make_targets(told(critics, target_actor=target_actor), state, steps, None)
+    np.testing.assert_allclose(target, [[[expected, expected]]])
+
+
+def test_actor_loss_by_hand():
+    """Actions 1 and, almost, 4 are worth 5 to either agent; outputs of 5 are 2 beyond where tanh is flat. The second
+    sequence is of dead agents."""
+    alive = jnp.array([[[True, True], [False, False]]])
+    steps = transitions(jnp.zeros((1, 2, 2)), alive=alive, action=jnp.zeros((1, 2, 2, 1)))
+    ddpg = told(adding_critics(), saturation_coef=0.1)
+    samples = make_samples(ddpg.ac, Batch(transitions={GROUP: steps}), jnp.zeros((1, 2, 2)))
+    outputs = jnp.array([[0.0], [5.0]])
+    loss, found = actor_loss(outputs, ddpg, {"critic_0": ()}, samples)
+    actions = 1.0 + 3.0 * np.tanh([0.0, 5.0])
+    assert float(loss) == pytest.approx(-actions.sum() / 2 + 0.1 * 2.0**2 / 4, rel=1e-5)
+    assert found == {}
+    slope = jax.grad(lambda outputs: actor_loss(outputs, ddpg, {"critic_0": ()}, samples)[0])(outputs)
+    assert float(slope[0, 0]) == pytest.approx(-1.5, rel=1e-5)  # two values of four rise by three

@@ -8,15 +8,31 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from stubs import context, transitions
 
-from covey.algorithms.base import Hooks
+from covey.algorithms.base import Hooks, make_optimiser
 from covey.algorithms.critics import CriticSees
-from covey.algorithms.ppo import IPPO, MAPPO, AdvantageNormalisation, _next_values, fit_values
+from covey.algorithms.policies import Evaluated, Inputs, Sampled, TeamPolicy
+from covey.algorithms.ppo import (
+    IPPO,
+    MAPPO,
+    AdvantageNormalisation,
+    Ppo,
+    Samples,
+    fit_values,
+    init,
+    make_samples,
+    next_values,
+    observe,
+    ppo_loss,
+    update_minibatch,
+)
 from covey.envs.base import first_step, next_step
 from covey.envs.probes import GROUP, CopyAction, ProbeConfig
 from covey.envs.wrappers import AgentIds, TimeLimit
+from covey.ops.normalisation import Moments
 from covey.ops.sequences import cut, take
-from covey.types import Transition
+from covey.types import Batch, Discrete, EnvSpec, GroupSpec, Transition
 
 GAMMA = 0.9
 DISCOUNT = f"algorithm.gamma={GAMMA}"
@@ -222,7 +238,7 @@ def test_next_values_are_the_successors():
     fields = {field.name: None for field in dataclasses.fields(Transition)}
     for last, wanted in (((0, 1, 0), (11.0, 22.0, 13.0)), ((0, 0, 1), (11.0, 12.0, 23.0))):
         transitions = Transition(**fields | {"extras": extras, "last": jnp.array(last, bool)[:, None]})
-        np.testing.assert_array_equal(_next_values(transitions, final)[:, 0, 0], wanted)
+        np.testing.assert_array_equal(next_values(transitions, final)[:, 0, 0], wanted)
 
 
 def test_a_cut_episode_is_worth_its_true_last_observation(fresh):
@@ -233,7 +249,8 @@ def test_a_cut_episode_is_worth_its_true_last_observation(fresh):
     carry = jax.tree.map(lambda x: x[0], team.state.actor.carry)
     assert np.all(team.state.actor.timestep.truncated)
     assert not np.allclose(step.observation, step.next_observation)
-    _, extras, _ = team.algorithm.act(team.learner, timestep, carry, jax.random.key(0), False)
+    acting = team.algorithm.acting(team.learner)
+    _, extras, _ = team.algorithm.act(acting, timestep, carry, jax.random.key(0), False)
     group = timestep.groups[GROUP]
     no = jnp.zeros_like(timestep.last)
     went_on = dataclasses.replace(
@@ -242,7 +259,7 @@ def test_a_cut_episode_is_worth_its_true_last_observation(fresh):
         last=no,
         truncated=no,
     )
-    _, as_if, _ = team.algorithm.act(team.learner, went_on, carry, jax.random.key(0), False)
+    _, as_if, _ = team.algorithm.act(acting, went_on, carry, jax.random.key(0), False)
     np.testing.assert_allclose(extras[GROUP]["successor_value"], as_if[GROUP]["value"], rtol=1e-5)
     assert not np.allclose(extras[GROUP]["successor_value"], extras[GROUP]["value"])
 
@@ -520,3 +537,162 @@ def test_entropy_coefficient_keeps_the_policy_random(trained, fresh):
 def test_impossible_values_are_refused(field, value):
     with pytest.raises(ValueError, match=field):
         dataclasses.replace(IPPO, **{field: value})
+
+
+# ------------------------------------------------------------------------------------------------- functions by name
+
+
+def told_policy() -> TeamPolicy:
+    """Its parameters say what it answers: `log_prob`, `entropy` and `output`, and to an observation `w · o`."""
+
+    def evaluate(params, inputs, carry, raw_action, noise):
+        actor, critic = params["actor"], params["critic"]
+        return Evaluated(log_prob=actor["log_prob"], entropy=actor["entropy"], output=critic["output"])
+
+    def sample(params, inputs, carry, key, explore):
+        output = inputs.critic_input[..., 0] * params["critic"]["output"]
+        zeros = jnp.zeros_like(output)
+        return Sampled(raw_action=zeros.astype(jnp.int32), log_prob=zeros, output=output), carry
+
+    return TeamPolicy(
+        init=lambda key: {"actor": {"log_prob": jnp.zeros(())}, "critic": {"output": jnp.ones(())}},
+        initial_carry=lambda num_envs: (),
+        sample=sample,
+        evaluate=evaluate,
+        evaluate_critic=lambda params, inputs, carry: inputs.critic_input[..., 0] * params["critic"]["output"],
+        to_action=lambda raw: raw,
+        noise_size=0,
+        recurrent=False,
+    )
+
+
+def told_ppo(num_agents: int, sees: CriticSees = CriticSees.own, **fields) -> Ppo:
+    config = dataclasses.replace(IPPO, **fields)
+    groups = {GROUP: GroupSpec(num_agents=num_agents, observation_shape=(1,), action=Discrete(2))}
+    return Ppo(
+        config=config,
+        spec=EnvSpec(groups=groups, time_limit=10),
+        group=GROUP,
+        context=context(),
+        policy=told_policy(),
+        optimiser=make_optimiser(config),
+        sees=sees,
+    )
+
+
+def told_samples(log_prob, advantage, target, weight) -> Samples:
+    """`[L, N, A]` of each, as a loss takes them, or `[N, L, A]`, as minibatches are taken from."""
+    log_prob, advantage, target, weight = (jnp.asarray(x, jnp.float32) for x in (log_prob, advantage, target, weight))
+    nothing = jnp.zeros((*log_prob.shape, 1))
+    return Samples(
+        observation=nothing,
+        critic_input=nothing,
+        reset=jnp.zeros(log_prob.shape[:2], bool),
+        action_mask=None,
+        weight=weight,
+        raw_action=jnp.zeros(log_prob.shape, jnp.int32),
+        log_prob=log_prob,
+        value=jnp.zeros_like(target),
+        output=None,
+        advantage=advantage,
+        target=target,
+        noise=None,
+        carry=(),
+    )
+
+
+COEFFICIENTS = {name: jnp.float32(x) for name, x in {"clip": 0.2, "entropy_coef": 0.1, "value_coef": 0.5}.items()}
+# Three agents, of which the last is dead: ratios of 1.5 and 0.5 to probabilities of 1, both beyond the clip.
+NEW = {
+    "actor": {"log_prob": jnp.log(jnp.array([[[1.5, 0.5, 1.0]]])), "entropy": jnp.array([[[0.6, 0.2, 9.0]]])},
+    "critic": {"output": jnp.array([[[1.0, 3.0, 9.0]]])},
+}
+
+
+def loss_by_hand(params, coefficients=COEFFICIENTS):
+    """Targets of 4 and 2 are 1 and 0 under moments of mean 2 and deviation 2."""
+    samples = told_samples([[[0.0, 0.0, 0.0]]], [[[1.0, -1.0, 99.0]]], [[[4.0, 2.0, 9.0]]], [[[1.5, 1.5, 0.0]]])
+    moments = Moments(weight=jnp.ones(()), mean=jnp.float32(2.0), variance=jnp.float32(4.0))
+    return ppo_loss(params, told_ppo(3), samples, moments, coefficients)
+
+
+def test_ppo_loss_by_hand():
+    loss, metrics = loss_by_hand(NEW)
+    assert float(metrics["policy_loss"]) == pytest.approx(-(1.2 - 0.8) / 2)
+    assert float(metrics["entropy"]) == pytest.approx(0.4)
+    assert float(metrics["value_loss"]) == pytest.approx((0.0 + 3.0**2) / 2)
+    assert float(metrics["clip_fraction"]) == pytest.approx(1.0)
+    assert float(metrics["kl"]) == pytest.approx(((0.5 - np.log(1.5)) + (-0.5 - np.log(0.5))) / 2, rel=1e-5)
+    assert float(loss) == pytest.approx(-0.2 - 0.1 * 0.4 + 0.5 * 4.5)
+
+
+def test_the_slope_of_the_ppo_loss_by_hand():
+    grads = jax.grad(lambda params: loss_by_hand(params)[0])(NEW)
+    np.testing.assert_array_equal(grads["actor"]["log_prob"], 0.0)  # both are clipped
+    np.testing.assert_allclose(grads["actor"]["entropy"][0, 0], [-0.05, -0.05, 0.0], rtol=1e-6)
+    np.testing.assert_allclose(grads["critic"]["output"][0, 0], [0.0, 0.5 * 2 * 3.0 / 2, 0.0], atol=1e-6)
+    wide = jax.grad(lambda params: loss_by_hand(params, COEFFICIENTS | {"clip": jnp.float32(0.9)})[0])(NEW)
+    np.testing.assert_allclose(wide["actor"]["log_prob"][0, 0], [-1.5 / 2, 0.5 / 2, 0.0], rtol=1e-5)
+
+
+def test_samples_have_advantages_by_hand():
+    """γ = λ = ½: values 1 and 2, then 3 for what comes after; rewards of 1. The second agent terminates at once."""
+    ppo = told_ppo(2, gamma=0.5, gae_lambda=0.5)
+    values = jnp.array([[[1.0, 1.0]], [[2.0, 2.0]]])
+    steps = transitions(
+        jnp.ones((2, 1, 2)),
+        terminated=[[[False, True]], [[False, False]]],
+        alive=[[[True, True]], [[True, False]]],
+        extras={name: values for name in ("value", "successor_value", "raw_action", "log_prob")},
+    )
+    final = jax.tree.map(lambda x: x[None], first_step({GROUP: jnp.full((2, 1), 3.0)}))
+    samples = make_samples(ppo, init(ppo, jax.random.key(0)), Batch(transitions={GROUP: steps}, final=final), None)
+    assert samples.advantage.shape == (2, 1, 2)  # two sequences of one step
+    second = 1.0 + 0.5 * 3.0 - 2.0
+    np.testing.assert_allclose(samples.advantage[:, 0, 0], [1.0 + 0.5 * 2.0 - 1.0 + 0.25 * second, second])
+    np.testing.assert_allclose(samples.target[:, 0, 0], [2.125, 2.5])
+    np.testing.assert_allclose(samples.advantage[0, 0, 1], 0.0)
+    np.testing.assert_allclose(samples.weight[:, 0], [[4 / 3, 4 / 3], [4 / 3, 0.0]], rtol=1e-6)
+
+
+def test_a_minibatch_is_its_samples_and_no_others():
+    """Advantages of 1 and 3 become −1 and 1, and with ratios of 1 their mean is nothing. Adam's first step is as long
+    as the learning rate, against the slope: the critic gives 1 for targets of 0."""
+    ppo = told_ppo(1, value_normalisation=False)
+    state = init(ppo, jax.random.key(0))
+    params = {"actor": {"log_prob": jnp.zeros(()), "entropy": jnp.zeros(())}, "critic": {"output": jnp.ones(())}}
+    state = dataclasses.replace(
+        state, params=params, optimiser={name: ppo.optimiser.init(part) for name, part in params.items()}
+    )
+    nan = jnp.nan
+    samples = told_samples([[[0.0]], [[nan]], [[0.0]]], [[[1.0]], [[nan]], [[3.0]]], [[[0.0]]] * 3, [[[1.0]]] * 3)
+    coefficients = COEFFICIENTS | {"lr": jnp.float32(0.1)}
+    after, metrics = jax.jit(lambda state: update_minibatch(ppo, state, samples, jnp.array([0, 2]), coefficients))(
+        state
+    )
+    assert float(metrics["policy_loss"]) == pytest.approx(0.0, abs=1e-6)
+    assert float(metrics["value_loss"]) == pytest.approx(1.0)
+    assert float(metrics["critic_grad_norm"]) == pytest.approx(0.5 * 2.0)
+    assert float(after.params["critic"]["output"]) == pytest.approx(0.9, rel=1e-3)
+    assert float(after.params["actor"]["entropy"]) == pytest.approx(0.1, rel=1e-3)  # more of it is better
+
+
+@pytest.mark.parametrize("normalised", [True, False])
+def test_what_critics_are_shown_by_hand(normalised):
+    """One step of one environment with two agents, seen in deviations of 2 from 1, and a state in those of 1 from 0."""
+    observation, state = jnp.array([[[[3.0], [5.0]]]]), jnp.array([[[7.0, 30.0]]])
+    for sees, plain, in_deviations in (
+        (CriticSees.own, [[3.0], [5.0]], [[1.0], [2.0]]),
+        (CriticSees.joint, [3.0, 5.0], [1.0, 2.0]),
+        (CriticSees.state, [7.0, 30.0], [7.0, 10.0]),  # at most ten
+    ):
+        ppo = told_ppo(2, sees, observation_normalisation=normalised)
+        one = jnp.ones(())
+        acting = dataclasses.replace(
+            init(ppo, jax.random.key(0)),
+            observation_moments=Moments(weight=one, mean=jnp.ones(1), variance=jnp.full(1, 4.0)),
+            state_moments=Moments(weight=one, mean=jnp.zeros(2), variance=jnp.ones(2)),
+        )
+        inputs = observe(ppo, acting, observation, state, None, jnp.zeros((1, 1), bool))
+        assert isinstance(inputs, Inputs)
+        np.testing.assert_allclose(inputs.critic_input[0, 0], in_deviations if normalised else plain, rtol=1e-6)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import dataclasses
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
+from stubs import GROUP, constant_network, context, transitions
 
-from covey.algorithms.base import make_algorithm
-from covey.algorithms.pqn import PQN
+from covey.algorithms.base import make_algorithm, make_optimiser
+from covey.algorithms.pqn import PQN, Pqn, PqnState, Samples, pqn_targets, q_loss, update_minibatch
+from covey.algorithms.q_values import Mixing
 from covey.envs.base import make_env
 from covey.experiment.compose import compose
 from covey.networks.layers import Norm
@@ -40,7 +44,7 @@ def test_illegal_actions_are_not_believed(trained):
     assert team.returns()["agents"] == pytest.approx(1.0, abs=0.01)
 
 
-@pytest.mark.parametrize("fields", [{"lr": 0}, {"q_lambda": 1.5}, {"epochs": 0}])
+@pytest.mark.parametrize("fields", [{"lr": 0}, {"q_lambda": 1.5}, {"epochs": 0}, {"mixer": Mixing.monotonic}])
 def test_impossible_fields_are_refused(fields):
     with pytest.raises(ValueError):
         dataclasses.replace(PQN, **fields)
@@ -78,3 +82,86 @@ def test_layer_norm_of_groups_of_agents():
 def test_layer_norm_from_python():
     params = jax.eval_shape(make_algorithm("pqn", make_env("probe/copy").spec).init, jax.random.key(0))["agents"].params
     assert "norms" in params["model"]["mlp"]
+
+
+# ------------------------------------------------------------------------------------------------- functions by name
+
+NEXT = jnp.array([[[[1.0, 4.0], [6.0, 2.0]]], [[[8.0, 3.0], [5.0, 10.0]]]])  # best 4 and 6, then 8 and 10
+
+
+def test_targets_of_each_agent_by_hand():
+    """γ = λ = ½: G_1 = 1 + ½ v, and G_0 = 1 + ½ (½ v + ½ G_1). The second agent terminates with the first step."""
+    steps = transitions(jnp.ones((2, 1, 2)))
+    target, counts = pqn_targets(steps, NEXT, team=False, gamma=0.5, q_lambda=0.5)
+    np.testing.assert_allclose(target[1, 0], [1 + 0.5 * 8, 1 + 0.5 * 10])
+    np.testing.assert_allclose(target[0, 0], [1 + 0.5 * (0.5 * 4 + 0.5 * 5), 1 + 0.5 * (0.5 * 6 + 0.5 * 6)])
+    assert counts.all()
+    steps = transitions(jnp.ones((2, 1, 2)), terminated=[[[False, True]], [[False, False]]])
+    target, _ = pqn_targets(steps, NEXT, team=False, gamma=0.5, q_lambda=0.5)
+    np.testing.assert_allclose(target[0, 0, 1], 1.0)
+    steps = transitions(jnp.ones((2, 1, 2)), last=[[True], [False]])
+    target, _ = pqn_targets(steps, NEXT, team=False, gamma=0.5, q_lambda=0.5)
+    np.testing.assert_allclose(target[0, 0], [1 + 0.5 * 4, 1 + 0.5 * 6])  # nothing is read from the next episode
+
+
+def test_targets_of_the_team_by_hand():
+    """Of the first agent only its first action is legal; the second dies with the first step."""
+    mask = jnp.ones((2, 1, 2, 2), bool).at[:, :, 0, 1].set(False)
+    steps = transitions(
+        [[[1.0, 3.0]], [[1.0, 100.0]]],
+        terminated=[[[False, True]], [[False, False]]],
+        alive=[[[True, True]], [[True, False]]],
+        next_action_mask=mask,
+    )
+    target, counts = pqn_targets(steps, NEXT, team=True, gamma=0.5, q_lambda=0.5)
+    last = 0.5 + 0.5 * 8.0
+    np.testing.assert_allclose(target[:, 0], [2.0 + 0.5 * (0.5 * 1.0 + 0.5 * last), last])
+    assert counts.shape == (2, 1) and counts.all()
+
+
+def told(mixer: Mixing) -> Pqn:
+    config = dataclasses.replace(PQN, mixer=mixer)
+    return Pqn(
+        config=config,
+        group=GROUP,
+        num_agents=2,
+        context=context(),
+        network=constant_network(2),
+        optimiser=make_optimiser(config),
+    )
+
+
+def told_samples(target) -> Samples:
+    """Three sequences of one step `[N, L, …]`: agents took actions 1 and 0; of the last, the second is dead."""
+    target = jnp.asarray(target, jnp.float32)
+    return Samples(
+        observation=jnp.zeros((3, 1, 2, 1)),
+        reset=jnp.zeros((3, 1), bool),
+        action=jnp.tile(jnp.array([1, 0]), (3, 1, 1)),
+        alive=jnp.ones((3, 1, 2), bool).at[2, 0, 1].set(False),
+        target=target,
+        weight=jnp.ones(target.shape),
+        carry=(),
+    )
+
+
+VALUES = jnp.array([[1.0, 2.0], [5.0, 4.0]])  # taken: 2 and 5, together 7, or 2 without the dead
+
+
+def test_q_loss_by_hand():
+    samples = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), told_samples([[7.0], [5.0], [5.0]]))
+    loss, metrics = q_loss(VALUES, told(Mixing.sum), samples)
+    assert float(loss) == pytest.approx((0.0 + 4.0 + 9.0) / 3)
+    assert float(metrics["q_value"]) == pytest.approx((7.0 + 7.0 + 2.0) / 3)
+    samples = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), told_samples([[[2.0, 3.0]]] * 3))
+    assert float(q_loss(VALUES, told(Mixing.none), samples)[0]) == pytest.approx((0.0 + 4.0) / 2)
+
+
+def test_a_minibatch_moves_the_actions_that_were_taken():
+    """By Adam's first step, as long as the learning rate; the sample that is left out would say otherwise."""
+    pqn = told(Mixing.sum)
+    state = PqnState(params=VALUES, optimiser=pqn.optimiser.init(VALUES), epsilon=jnp.ones(()), coefficients={})
+    samples = told_samples([[9.0], [jnp.nan], [9.0]])
+    after, metrics = update_minibatch(pqn, state, samples, jnp.array([0, 2]), jnp.float32(0.1))
+    np.testing.assert_allclose(after.params, VALUES + jnp.array([[0.0, 0.1], [0.1, 0.0]]), rtol=1e-4)
+    assert float(metrics["q_loss"]) == pytest.approx((4.0 + 49.0) / 2)

@@ -10,10 +10,24 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stubs import GROUP, constant_network, context, transitions
 
-from covey.algorithms.qlearning import IQL, QMIX, VDN, _make_mixer
+from covey.algorithms.base import make_optimiser
+from covey.algorithms.qlearning import (
+    IQL,
+    QMIX,
+    VDN,
+    QLearning,
+    QLearningConfig,
+    make_mixer,
+    mix,
+    q_loss,
+    q_targets,
+    warm_up,
+)
 from covey.networks.mixing import make_monotonic_mixer
 from covey.networks.network import make_model, make_network
+from covey.types import Discrete, EnvSpec, GroupSpec
 
 slow = pytest.mark.slow
 algorithms = pytest.mark.parametrize("algorithm", ["vdn", *(pytest.param(n, marks=slow) for n in ("iql", "qmix"))])
@@ -111,7 +125,7 @@ def joint_values(team, config) -> np.ndarray:
     seen = jnp.concatenate([jnp.repeat(place[:, None], 2, 1), jnp.tile(jnp.eye(2), (3, 1, 1))], -1)[None]
     values = network.apply(params["network"], seen, (), jnp.zeros((1, 3), bool))[0][0]  # [place, agent, action]
     pairs = jnp.stack([values[:, 0][:, [0, 0, 1, 1]], values[:, 1][:, [0, 1, 0, 1]]], -1)  # [place, pair, agent]
-    mixer = _make_mixer(config, spec, "agents")
+    mixer = make_mixer(config, spec, "agents")
     mixed = mixer.apply(params["mixer"], pairs, jnp.repeat(place[:, None], 4, 1))
     return np.asarray(mixed).reshape(3, 2, 2)
 
@@ -175,3 +189,106 @@ def test_impossible_fields_are_refused(fields):
 def test_continuous_actions_are_refused(fresh):
     with pytest.raises(ValueError, match="continuous_actions=false"):
         fresh("vmas/navigation", "task.continuous_actions=true", algorithm="iql", iterations=0)
+
+
+# ------------------------------------------------------------------------------------------------- functions by name
+
+
+def told(config: QLearningConfig, **fields) -> QLearning:
+    """Two agents with two actions each, whose values are the network's parameters."""
+    config = dataclasses.replace(config, **fields)
+    spec = EnvSpec(
+        groups={GROUP: GroupSpec(num_agents=2, observation_shape=(1,), action=Discrete(2))},
+        time_limit=10,
+        state_shape=(3,),
+    )
+    return QLearning(
+        config=config,
+        group=GROUP,
+        context=context(),
+        network=constant_network(2),
+        mixer=make_mixer(config, spec, GROUP),
+        optimiser=make_optimiser(config),
+    )
+
+
+NEXT = jnp.array([[[[1.0, 2.0], [5.0, 4.0]]]])  # by the network: the second action is best, then the first
+NEXT_TARGET = jnp.array([[[[10.0, 20.0], [30.0, 40.0]]]])  # by the target network
+
+
+def targets_of(q: QLearning, mixer_params=None, **fields) -> tuple[jax.Array, jax.Array]:
+    steps = transitions([[[1.0, 3.0]]], **fields)
+    return q_targets(q, mixer_params, steps, steps, NEXT, NEXT_TARGET, 0.5)
+
+
+def test_targets_of_each_agent_by_hand():
+    y, counts = targets_of(told(IQL), alive=[[[True, False]]])
+    np.testing.assert_allclose(y, [[[1.0 + 0.5 * 20.0, 3.0 + 0.5 * 30.0]]])
+    np.testing.assert_array_equal(counts, [[[True, False]]])
+    single, _ = targets_of(told(IQL, double_q=False))
+    np.testing.assert_allclose(single, [[[1.0 + 0.5 * 20.0, 3.0 + 0.5 * 40.0]]])
+    masked, _ = targets_of(told(IQL), next_action_mask=[[[[True, False], [False, True]]]])
+    np.testing.assert_allclose(masked, [[[1.0 + 0.5 * 10.0, 3.0 + 0.5 * 40.0]]])
+    terminated, _ = targets_of(told(IQL), terminated=[[[True, False]]])
+    np.testing.assert_allclose(terminated, [[[1.0, 3.0 + 0.5 * 30.0]]])
+
+
+def test_targets_of_a_sum_by_hand():
+    y, counts = targets_of(told(VDN), {})
+    np.testing.assert_allclose(y, [[2.0 + 0.5 * (20.0 + 30.0)]])
+    np.testing.assert_array_equal(counts, [[True]])
+    one_is_out, _ = targets_of(told(VDN), {}, terminated=[[[True, False]]])
+    np.testing.assert_allclose(one_is_out, [[2.0 + 0.5 * 30.0]])
+    one_was_dead, _ = targets_of(told(VDN), {}, alive=[[[True, False]]])
+    np.testing.assert_allclose(one_was_dead, [[0.5 + 0.5 * 20.0]])  # of two agents, one earned 1
+    all_are_out, _ = targets_of(told(VDN), {}, terminated=[[[True, True]]])
+    np.testing.assert_allclose(all_are_out, [[2.0]])
+
+
+def mixed_by_numpy(params, values: np.ndarray, state: np.ndarray) -> float:
+    """|w2|ᵀ elu(|W1|ᵀ q + b1) + b2, each a small network of the state."""
+
+    def run(layers, x):
+        numbers = sorted(layers)
+        for number in numbers:
+            x = x @ np.asarray(layers[number]["kernel"]) + np.asarray(layers[number]["bias"])
+            x = np.maximum(x, 0.0) if number != numbers[-1] else x
+        return x
+
+    weight_1 = np.abs(run(params["weight_1"], state)).reshape(len(values), -1)
+    weight_2 = np.abs(run(params["weight_2"], state))
+    hidden = values @ weight_1 + run({0: params["bias_1"]}, state)
+    hidden = np.where(hidden > 0, hidden, np.expm1(hidden))
+    return float(hidden @ weight_2 + run(params["bias_2"], state)[0])
+
+
+def test_targets_of_qmix_equal_numpy():
+    q = told(QMIX, mixer_size=4)
+    params = q.mixer.init(jax.random.key(0))
+    state = np.array([0.3, -1.0, 2.0], np.float32)
+    y, _ = targets_of(q, params, next_state=jnp.asarray(state)[None, None], state=jnp.zeros((1, 1, 3)))
+    expected = 2.0 + 0.5 * mixed_by_numpy(params, np.array([20.0, 30.0]), state)
+    np.testing.assert_allclose(y, [[expected]], rtol=1e-5)
+    steps = transitions([[[0.0, 0.0]]], alive=[[[True, False]]], state=jnp.asarray(state)[None, None])
+    mixed = mix(q.mixer, params, jnp.array([[[7.0, 9.0]]]), steps)
+    np.testing.assert_allclose(mixed, [[mixed_by_numpy(params, np.array([7.0, 0.0]), state)]], rtol=1e-5)
+
+
+def test_q_loss_by_hand():
+    """Agents took actions worth 2 and 5; without values to come, targets are the rewards of 1 and 3. The second of two
+    sequences counts half. The team's value is 7, and its reward 2."""
+    params = {"network": jnp.array([[1.0, 2.0], [5.0, 4.0]]), "mixer": {}}
+    steps = transitions([[[1.0, 3.0]] * 2], action=[[[1, 0]] * 2], terminated=[[[True, True]] * 2])
+    carries, weight = {"online": (), "target": ()}, jnp.array([1.0, 0.5])
+    for config, squares, errors, value in ((IQL, (1.0 + 4.0) / 2, 1.5, 3.5), (VDN, 25.0, 5.0, 7.0)):
+        loss, found = q_loss(params, told(config), params, steps, carries, weight, jnp.float32(0.9))
+        assert float(loss) == pytest.approx(0.75 * squares)
+        assert float(found["metrics"]["q_value"]) == pytest.approx(0.75 * value)
+        np.testing.assert_allclose(found["td_error"], [errors, errors])  # importance is not in it
+        assert found["counts"].all()
+
+
+def test_without_memory_there_is_nothing_to_warm_up():
+    steps = transitions([[[1.0, 3.0]]])
+    carries, rest = warm_up(told(IQL, burn_in=4), None, steps)
+    assert carries == {"online": (), "target": ()} and rest is steps

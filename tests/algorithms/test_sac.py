@@ -8,12 +8,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from stubs import GROUP, constant_network, context, transitions
+from test_off_policy import told_critics
 
+from covey.algorithms.base import make_optimiser
 from covey.algorithms.critics import ActorGradient, own_values, resolve_gradient
 from covey.algorithms.ddpg import MADDPG
-from covey.algorithms.sac import ISAC, MASAC, target_entropy
+from covey.algorithms.off_policy import ActorCritic, make_samples
+from covey.algorithms.sac import (
+    ISAC,
+    MASAC,
+    Sac,
+    SacState,
+    actor_loss,
+    make_targets,
+    soft_value,
+    target_entropy,
+    temperature,
+)
 from covey.envs.base import make_env
-from covey.types import Continuous, Discrete
+from covey.ops.distributions import make_distribution
+from covey.types import Batch, Continuous, Discrete
 
 slow = pytest.mark.slow
 GAMMA = 0.8
@@ -98,7 +113,7 @@ def greedy_actions(team) -> np.ndarray:
     """Each agent's action at the start of an episode, without exploration."""
     timestep = jax.tree.map(lambda x: x[None], team.env.reset(jax.random.key(0))[1])
     carry = team.algorithm.initial_carry(1)
-    actions, _, _ = team.algorithm.act(team.learner, timestep, carry, jax.random.key(0), False)
+    actions, _, _ = team.algorithm.act(team.algorithm.acting(team.learner), timestep, carry, jax.random.key(0), False)
     return np.asarray(actions["agents"][0, :, 0])
 
 
@@ -163,3 +178,79 @@ def test_impossible_fields_are_refused(fields):
 def test_several_choices_at_once_are_refused(fresh):
     with pytest.raises(ValueError, match="one discrete choice"):
         fresh("probe/choices", algorithm="isac", iterations=0)
+
+
+# ------------------------------------------------------------------------------------------------- functions by name
+
+LOGITS = jnp.log(jnp.array([[1.0, 3.0], [1.0, 1.0]]))  # of two agents: probabilities ¼ and ¾, ½ and ½
+ENTROPY = np.array([-0.25 * np.log(0.25) - 0.75 * np.log(0.75), np.log(2)])
+
+
+def told(**fields) -> tuple[Sac, SacState]:
+    """Two agents with two actions; policy and critics say what their parameters are."""
+    config = dataclasses.replace(ISAC, **fields)
+    action = Discrete(2)
+    ac = ActorCritic(
+        config=config,
+        group=GROUP,
+        context=context(),
+        action=action,
+        actor=constant_network(2),
+        critics=told_critics(),
+        optimiser=make_optimiser(config),
+        own_actions_only=False,
+    )
+    critics = {  # of one step of one sequence, [1, 1, A, n]
+        "critic_0": jnp.array([[[[1.0, 9.0], [4.0, 6.0]]]]),
+        "critic_1": jnp.array([[[[5.0, 2.0], [8.0, 3.0]]]]),  # the smaller are 1, 2 and 4, 3
+    }
+    state = SacState(
+        params={"actor": LOGITS, "critic": critics, "log_alpha": jnp.log(0.5)},
+        target=critics,
+        optimiser={},
+        updates=jnp.zeros((), jnp.int32),
+        coefficients={"gamma": jnp.float32(0.5), "alpha": jnp.float32(0.25)},
+    )
+    return Sac(config=config, ac=ac, distribution=make_distribution(action)), state
+
+
+SMALLER = np.array([0.25 * 1 + 0.75 * 2, 0.5 * 4 + 0.5 * 3])  # their means under the policy
+
+
+def test_soft_values_by_hand():
+    values = jnp.array([[[1.0, 9.0], [4.0, 6.0]], [[5.0, 2.0], [8.0, 3.0]]])
+    np.testing.assert_allclose(soft_value(values, LOGITS, None, None, 0.5), SMALLER + 0.5 * ENTROPY, rtol=1e-6)
+    mask = jnp.array([[True, False], [False, True]])
+    np.testing.assert_allclose(soft_value(values, LOGITS, mask, None, 0.5), [1.0, 3.0], rtol=1e-6)
+    drawn = soft_value(values[..., :1], LOGITS, None, jnp.array([-2.0, 1.0]), 0.5)
+    np.testing.assert_allclose(drawn, [1.0 + 1.0, 4.0 - 0.5], rtol=1e-6)
+
+
+def test_targets_by_hand():
+    sac, state = told()
+    steps = transitions([[[1.0, 3.0]]], terminated=[[[False, True]]])
+    soft = SMALLER + 0.5 * ENTROPY
+    np.testing.assert_allclose(make_targets(sac, state, steps, None), [[[1.0 + 0.5 * soft[0], 3.0]]], rtol=1e-6)
+
+
+def test_the_temperature_is_learned_or_the_coefficient():
+    assert float(temperature(*told())) == pytest.approx(0.5)
+    assert float(temperature(*told(learn_alpha=False))) == 0.25
+
+
+def test_actor_loss_by_hand():
+    """The second agent is dead: it has no part in the loss, nor in the entropy."""
+    sac, state = told()
+    steps = transitions([[[0.0, 0.0]]], alive=[[[True, False]]])
+    samples = make_samples(sac.ac, Batch(transitions={GROUP: steps}), jnp.zeros((1, 1, 2)))
+    critics = state.params["critic"]
+    loss, found = actor_loss(LOGITS, sac, critics, samples, jnp.float32(0.5), None)
+    assert float(loss) == pytest.approx(-(SMALLER[0] + 0.5 * ENTROPY[0]) / 2, rel=1e-6)
+    assert float(found["entropy"]) == pytest.approx(ENTROPY[0] / 2, rel=1e-6)
+    assert float(found["surplus"]) == pytest.approx((ENTROPY[0] - 0.2 * np.log(2)) / 2, rel=1e-6)
+    # d/dz of −E[Q − α log π] is −π (Q − α log π − their mean)
+    slope = jax.grad(lambda logits: actor_loss(logits, sac, critics, samples, jnp.float32(0.5), None)[0])(LOGITS)
+    probabilities = np.array([0.25, 0.75])
+    each = np.array([1.0, 2.0]) - 0.5 * np.log(probabilities)
+    np.testing.assert_allclose(slope[0], -probabilities * (each - probabilities @ each) / 2, rtol=1e-5)
+    np.testing.assert_array_equal(slope[1], 0.0)

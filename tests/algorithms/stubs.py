@@ -1,0 +1,55 @@
+"""Made-up transitions and networks, so that targets and losses can be worked out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from covey.algorithms.base import Context, Hooks
+from covey.networks.network import make_model
+from covey.types import Network, Transition
+
+GROUP = "agents"
+
+
+def context(**fields: Any) -> Context:
+    model = make_model("mlp", layers=(4,))
+    return Context(model=model, critic_model=model, hooks=Hooks(), **fields)
+
+
+def transitions(reward: Any, **fields: Any) -> Transition:
+    """Steps `[T, B, A]` with these rewards, of agents that live on; `fields` say what is different."""
+    reward = jnp.asarray(reward, jnp.float32)
+    no, never = jnp.zeros(reward.shape, bool), jnp.zeros(reward.shape[:2], bool)
+    values: dict[str, Any] = {
+        "observation": jnp.zeros((*reward.shape, 1)),
+        "next_observation": jnp.zeros((*reward.shape, 1)),
+        "state": None,
+        "next_state": None,
+        "action_mask": None,
+        "next_action_mask": None,
+        "alive": ~no,
+        "reset": never,
+        "action": jnp.zeros(reward.shape, jnp.int32),
+        "extras": {},
+        "terminated": no,
+        "truncated": never,
+        "last": never,
+    }
+    given = {name: jnp.asarray(value) if isinstance(value, list) else value for name, value in fields.items()}
+    return Transition(reward=reward, **values | given)
+
+
+def constant_network(num_agents: int) -> Network:
+    """Its parameters `[A, n]` are its outputs, whatever it is shown."""
+
+    def apply(params: Any, inputs: Any, carry: Any, reset: Any) -> tuple[Any, Any]:
+        return jnp.broadcast_to(params, (*reset.shape, *params.shape)), carry
+
+    return Network(
+        init=lambda key: jnp.zeros((num_agents, 1)),
+        apply=apply,
+        initial_carry=lambda num_envs: (),
+        recurrent=False,
+    )
