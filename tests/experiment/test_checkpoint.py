@@ -279,6 +279,23 @@ def test_another_run_is_told_although_older_checkpoints_are_there(tmp_path):
         checkpoints.restore(template)
 
 
+def test_coefficients_that_were_not_stored_are_those_of_the_template(tmp_path):
+    """Earlier versions stored two of them. Other leaves that are missing do not fit, and nor does a shape alone."""
+    checkpoints = Checkpoints(tmp_path)
+    stored = {"agents": {"coefficients": {"lr": jnp.float32(0.5)}, "params": jnp.arange(3)}}
+    checkpoints.save(1, host_copy({"learner": stored}), {})
+    checkpoints.wait()
+    now = {"clip": jnp.float32(0.2), "lr": jnp.float32(1.0), "tau": jnp.float32(0.1)}
+    template = {"agents": {"coefficients": now, "params": jax.ShapeDtypeStruct((3,), jnp.int32)}}
+    found = checkpoints.restore({"learner": template}).tree["learner"]["agents"]
+    assert found["coefficients"] == {"clip": np.float32(0.2), "lr": np.float32(0.5), "tau": np.float32(0.1)}
+    np.testing.assert_array_equal(found["params"], [0, 1, 2])
+    shapes = {name: jax.ShapeDtypeStruct((), jnp.float32) for name in now}
+    for odd in (template["agents"] | {"other": now["lr"]}, template["agents"] | {"coefficients": shapes}):
+        with pytest.raises(CoveyError, match="does not fit this run"):
+            checkpoints.restore({"learner": {"agents": odd}})
+
+
 def test_a_failed_save_leaves_nothing_behind(tmp_path, monkeypatch):
     def full(path, arrays):
         path.mkdir()

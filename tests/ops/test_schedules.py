@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from covey.ops.schedules import Schedule, factor
+from covey.ops.schedules import Schedule, factor, scheduled
 
 PROGRESS = jnp.array([-0.5, 0.0, 0.25, 0.5, 1.0, 1.5])
 WANTED = {
@@ -19,3 +19,11 @@ WANTED = {
 def test_schedules_by_hand(schedule):
     np.testing.assert_allclose(factor(schedule, PROGRESS), WANTED[schedule], atol=1e-6)
     np.testing.assert_allclose(jax.jit(factor, static_argnums=0)(schedule, PROGRESS), WANTED[schedule], atol=1e-6)
+
+
+def test_only_what_is_scheduled_is_scaled():
+    coefficients = {"lr": jnp.float32(0.4), "gamma": jnp.float32(0.9), "entropy_coef": jnp.float32(0.2)}
+    now = scheduled(coefficients, jnp.float32(0.25), lr=Schedule.linear, entropy_coef=Schedule.constant)
+    assert now.keys() == coefficients.keys()
+    assert float(now["lr"]) == pytest.approx(0.3) and now["gamma"] is coefficients["gamma"]
+    assert float(now["entropy_coef"]) == pytest.approx(0.2)

@@ -92,9 +92,6 @@ class QLearningConfig:
             raise ValueError(f"hyper_layers must be 1 or 2, not {self.hyper_layers}")
         at_least(self, 0, "burn_in")
 
-    def check(self, experiment: Any) -> None:
-        """Nothing of it depends on how the experiment collects."""
-
 
 IQL = QLearningConfig()
 VDN = QLearningConfig(mixer=Mixing.sum)

@@ -124,9 +124,8 @@ def init(sac: Sac, key: Key) -> SacState:
     config = sac.config
     params = init_networks(sac.ac, key) | {"log_alpha": jnp.float32(math.log(config.alpha))}
     coefficients = init_coefficients(config, "lr", "gamma", "tau")
-    if config.learn_alpha:
-        coefficients["alpha_lr"] = jnp.float32(config.alpha_lr or config.lr)
-    else:
+    coefficients["alpha_lr"] = jnp.float32(config.alpha_lr or config.lr)
+    if not config.learn_alpha:
         coefficients |= init_coefficients(config, "alpha")
     return SacState(
         params=params,
@@ -248,9 +247,7 @@ def update(
     """
     config, ac = sac.config, sac.ac
     key_target, key_actor = random.split(key)
-    # The temperature's step size follows the schedule too; without learning it, there is none.
-    alpha_lr = {"alpha_lr": config.lr_schedule} if config.learn_alpha else {}
-    coefficients = scheduled(state.coefficients, progress, lr=config.lr_schedule, **alpha_lr)
+    coefficients = scheduled(state.coefficients, progress, lr=config.lr_schedule, alpha_lr=config.lr_schedule)
     target = make_targets(sac, state, batch.transitions[ac.group], key_target)
     samples = make_samples(ac, batch, target)
     alpha, critic_params = temperature(sac, state), state.params["critic"]

@@ -334,8 +334,12 @@ def _key_name(key: Any) -> str:
 
 
 def _fill(template: PyTree, leaves: list[_Leaf], part: str) -> PyTree:
-    """`template` with the stored leaves, which must fit it one by one."""
+    """`template` with the stored leaves, which must fit it one by one.
+
+    A coefficient that was not stored has the template's value: earlier versions kept most of them in the configuration.
+    """
     wanted = paths_and_leaves(template)
+    leaves = _with_new_coefficients(wanted, leaves)
     if [path for path, _ in wanted] != [leaf.path for leaf in leaves]:
         missing = {path for path, _ in wanted} - {leaf.path for leaf in leaves}
         extra = {leaf.path for leaf in leaves} - {path for path, _ in wanted}
@@ -354,6 +358,20 @@ def _fill(template: PyTree, leaves: list[_Leaf], part: str) -> PyTree:
             )
         values.append(leaf.value.item() if isinstance(expected, (bool, int, float)) else leaf.value)
     return jax.tree.unflatten(jax.tree.structure(template), values)
+
+
+def _with_new_coefficients(wanted: list[tuple[tuple[str, ...], Any]], leaves: list[_Leaf]) -> list[_Leaf]:
+    """`leaves`, with the coefficients that only the template has, where it has values and not just shapes."""
+    stored = {leaf.path for leaf in leaves}
+    added = [
+        _Leaf(path, np.asarray(value))
+        for path, value in wanted
+        if path not in stored and "coefficients" in path and not isinstance(value, jax.ShapeDtypeStruct)
+    ]
+    if not added:
+        return leaves
+    order = {path: number for number, (path, _) in enumerate(wanted)}
+    return sorted([*leaves, *added], key=lambda leaf: order.get(leaf.path, -1))
 
 
 def _shape_and_type(leaf: Any) -> tuple[tuple[int, ...], str]:

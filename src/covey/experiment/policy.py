@@ -158,6 +158,22 @@ def _of_envs(number: int | None) -> str:
     return "of a single environment" if number is None else f"of {number} environments"
 
 
+def learner_template(algorithm: Algorithm) -> PyTree:
+    """The shapes of a learner, with values only for its coefficients, which earlier versions did not store."""
+    shapes = jax.eval_shape(algorithm.init, jax.random.key(0))
+
+    @jax.jit
+    def coefficients(key: Key) -> dict[str, Any]:
+        return {group: part.coefficients for group, part in algorithm.init(key).items() if _has_coefficients(part)}
+
+    values = coefficients(jax.random.key(0))
+    return shapes | {group: dataclasses.replace(shapes[group], coefficients=own) for group, own in values.items()}
+
+
+def _has_coefficients(state: PyTree) -> bool:
+    return dataclasses.is_dataclass(state) and any(field.name == "coefficients" for field in dataclasses.fields(state))
+
+
 def load(path: str | Path, *, parameters: str = "final", trust: bool = False) -> Policy:
     """The team that a run directory holds: its `final` parameters, or the `best` that an evaluation saw.
 
@@ -173,7 +189,7 @@ def load(path: str | Path, *, parameters: str = "final", trust: bool = False) ->
     env = build_env(config)
     algorithm = build_algorithm(config, env)
     part = {"final": "learner", "best": "best"}[parameters]
-    template = jax.eval_shape(algorithm.init, jax.random.key(0))
+    template = learner_template(algorithm)
     restored = Checkpoints(run.checkpoints).restore({part: template})
     if restored is None:
         holder = living_holder(run.path)
