@@ -29,7 +29,6 @@ from covey.algorithms.critics import (
 )
 from covey.checks import above_zero, at_least, between_0_and_1
 from covey.networks.network import apply_after, apply_with_successors, make_network
-from covey.ops import random
 from covey.ops.losses import weighted_mean
 from covey.ops.schedules import Schedule
 from covey.ops.targets import first_and_last, n_step_targets, take_action
@@ -160,7 +159,7 @@ def make_actor_critic(
 
 def init_networks(ac: ActorCritic, key: Key) -> dict[str, PyTree]:
     """Fresh parameters of "actor" and "critic"."""
-    key_actor, key_critic = random.split(key)
+    key_actor, key_critic = jax.random.split(key)
     return {"actor": ac.actor.init(key_actor), "critic": ac.critics.init(key_critic)}
 
 

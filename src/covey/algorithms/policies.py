@@ -9,12 +9,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 
 from covey.algorithms.base import Context
 from covey.algorithms.critics import CriticOutputs, CriticSees, seen_shape
 from covey.networks.network import make_network
-from covey.ops import random
 from covey.ops.distributions import make_distribution
 from covey.types import Array, EnvSpec, Key, PyTree, pytree
 
@@ -115,7 +115,7 @@ def make_independent_policy(
     )
 
     def init(key: Key) -> dict[str, PyTree]:
-        key_actor, key_critic = random.split(key)
+        key_actor, key_critic = jax.random.split(key)
         return {"actor": actor.init(key_actor), "critic": critic.init(key_critic)}
 
     def initial_carry(num_envs: int) -> PyTree:

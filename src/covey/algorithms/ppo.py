@@ -412,7 +412,7 @@ def update(
     """Some epochs of minibatches on a batch `[T, B, …]` that was just collected."""
     config, axis = ppo.config, ppo.context.device_axis
     transitions = batch.transitions[ppo.group]
-    key_noise, key_epochs = random.split(key)
+    key_noise, key_epochs = jax.random.split(key)
     samples = make_samples(ppo, state, batch, key_noise)
     if config.value_normalisation:
         targets = batch_moments(samples.target, samples.weight > 0, axis)
@@ -428,7 +428,7 @@ def update(
     def epoch(state: PpoState, key_epoch: Key) -> tuple[PpoState, dict[str, Array]]:
         return jax.lax.scan(minibatch, state, random_order(key_epoch, num_sequences).reshape(num_minibatches, -1))
 
-    state, metrics = jax.lax.scan(epoch, state, random.split(key_epochs, config.epochs))
+    state, metrics = jax.lax.scan(epoch, state, jax.random.split(key_epochs, config.epochs))
     metrics = jax.tree.map(jnp.mean, metrics)
     metrics["explained_variance"] = explained_variance(samples.value, samples.target, samples.weight)
     metrics["lr"] = coefficients["lr"]

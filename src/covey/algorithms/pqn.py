@@ -31,7 +31,6 @@ from covey.algorithms.base import Context, adam_step, add_users_loss, init_coeff
 from covey.algorithms.q_values import Mixing, QActing, act_by_values, annealed_epsilon, make_q_network
 from covey.checks import above_zero, at_least, between_0_and_1
 from covey.networks.network import apply_with_successors
-from covey.ops import random
 from covey.ops.blocks import mean_over_blocks
 from covey.ops.devices import mean_over_devices
 from covey.ops.losses import weigh, weighted_mean
@@ -234,7 +233,7 @@ def update(
         order = random_order(key_epoch, num_sequences).reshape(config.num_minibatches, -1)
         return jax.lax.scan(minibatch, state, order)
 
-    state, metrics = jax.lax.scan(epoch, state, random.split(key, config.epochs))
+    state, metrics = jax.lax.scan(epoch, state, jax.random.split(key, config.epochs))
     metrics = jax.tree.map(jnp.mean, metrics)
     epsilon = annealed_epsilon(coefficients, config.epsilon_fraction, progress)
     metrics |= {"epsilon": epsilon, "lr": coefficients["lr"]}

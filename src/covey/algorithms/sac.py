@@ -55,7 +55,6 @@ from covey.algorithms.off_policy import (
     td_targets,
 )
 from covey.checks import above_zero, between_0_and_1
-from covey.ops import random
 from covey.ops.distributions import Distribution, make_distribution, masked_logits
 from covey.ops.losses import weighted_mean
 from covey.ops.schedules import scheduled
@@ -246,7 +245,7 @@ def update(
     Also returns metrics, and the sequences' TD errors `[N]`, which are their priorities.
     """
     config, ac = sac.config, sac.ac
-    key_target, key_actor = random.split(key)
+    key_target, key_actor = jax.random.split(key)
     coefficients = scheduled(state.coefficients, progress, lr=config.lr_schedule, alpha_lr=config.lr_schedule)
     target = make_targets(sac, state, batch.transitions[ac.group], key_target)
     samples = make_samples(ac, batch, target)

@@ -301,7 +301,7 @@ def make_evaluate(
 
     def play(learner: PyTree, key: Key) -> dict[str, Array]:
         if len(devices) > 1:
-            key = random.fold_in(key, jax.lax.axis_index(DEVICE_AXIS))
+            key = jax.random.fold_in(key, jax.lax.axis_index(DEVICE_AXIS))
         acting = algorithm.acting(learner)
         episodes = play_episodes(env, algorithm, acting, key, num_episodes=per_device, deterministic=deterministic)
         return episode_values(episodes, scored)
