@@ -73,29 +73,3 @@ def test_keys_made_on_the_host_are_jaxs(seed):
     for number in (0, 7, 2**31 - 1):
         expected = jax.random.key_data(jax.random.fold_in(jax.random.key(jnp.uint32(seed)), number))
         np.testing.assert_array_equal(jax.random.key_data(random.host_fold_in(key, number)), expected)
-
-
-@pytest.mark.parametrize("compiled", [True, False])
-def test_keys_without_a_loop_are_jaxs(compiled):
-    key = jax.random.key(7)
-    cases = [
-        (lambda key: random.split(key), lambda key: jax.random.split(key)),
-        (lambda key: random.split(key, 5), lambda key: jax.random.split(key, 5)),
-        (lambda key: random.fold_in(key, 3), lambda key: jax.random.fold_in(key, 3)),
-        (lambda key: random.fold_in(key, jnp.int32(9)), lambda key: jax.random.fold_in(key, 9)),
-        (
-            lambda key: jax.vmap(random.split)(random.split(key, 3)),
-            lambda key: jax.vmap(jax.random.split)(jax.random.split(key, 3)),
-        ),
-    ]
-    for ours, theirs in cases:
-        with jax.disable_jit(not compiled):
-            got = (jax.jit(ours) if compiled else ours)(key)
-        wanted = theirs(key)
-        assert got.dtype == wanted.dtype
-        np.testing.assert_array_equal(jax.random.key_data(got), jax.random.key_data(wanted))
-
-
-def test_keys_need_no_loop():
-    for derive in (random.split, lambda key: random.fold_in(key, 1)):
-        assert "while" not in jax.jit(derive).lower(jax.random.key(0)).as_text()

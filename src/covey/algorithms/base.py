@@ -16,7 +16,6 @@ import optax
 
 from covey import registry
 from covey.networks.network import Model, make_model
-from covey.ops import random
 from covey.ops.devices import mean_over_devices
 from covey.ops.operations import one_operation
 from covey.ops.seeds import any_seed
@@ -137,7 +136,7 @@ def make_team(parts: Mapping[str, Algorithm], hooks: Hooks = Hooks()) -> Algorit
     """One algorithm out of one per group: states, carries, actions and extras become dicts by group."""
 
     def init(key: Key) -> PyTree:
-        keys = random.split(key, len(parts))
+        keys = jax.random.split(key, len(parts))
         return {group: part.init(k) for (group, part), k in zip(parts.items(), keys, strict=True)}
 
     def initial_carry(num_envs: int) -> PyTree:
@@ -145,14 +144,14 @@ def make_team(parts: Mapping[str, Algorithm], hooks: Hooks = Hooks()) -> Algorit
 
     def act(state: PyTree, timestep: TimeStep, carry: PyTree, key: Key, explore: bool) -> tuple[PyTree, PyTree, PyTree]:
         actions, extras, carries = {}, {}, {}
-        for (group, part), k in zip(parts.items(), random.split(key, len(parts)), strict=True):
+        for (group, part), k in zip(parts.items(), jax.random.split(key, len(parts)), strict=True):
             actions[group], extras[group], carries[group] = part.act(state[group], timestep, carry[group], k, explore)
         return actions, extras, carries
 
     def update(state: PyTree, batch: Batch, key: Key, progress: Array) -> tuple[PyTree, dict[str, Array], PyTree]:
         states, priorities = {}, {}
         metrics: dict[str, Array] = {}
-        for (group, part), k in zip(parts.items(), random.split(key, len(parts)), strict=True):
+        for (group, part), k in zip(parts.items(), jax.random.split(key, len(parts)), strict=True):
             transitions = batch.transitions[group]
             if batch.final is None:  # sequences out of a buffer, as long as the group that needs the longest
                 transitions = jax.tree.map(lambda x, length=part.sequence_length: x[:length], transitions)

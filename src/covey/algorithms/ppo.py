@@ -190,7 +190,7 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
     recurrent = actor.recurrent or critic.recurrent
 
     def init(key: Key) -> PpoState:
-        key_actor, key_critic = random.split(key)
+        key_actor, key_critic = jax.random.split(key)
         params = {"actor": actor.init(key_actor), "critic": critic.init(key_critic)}
         return PpoState(
             params=params,
@@ -353,7 +353,7 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
         transitions = batch.transitions[group]
         rollout_length, num_envs = transitions.last.shape
         sequence_length = rollout_length // jax.tree.leaves(batch.carries)[0].shape[0] if recurrent else 1
-        key_noise, key_epochs = random.split(key)
+        key_noise, key_epochs = jax.random.split(key)
         samples = make_samples(state, batch, sequence_length, key_noise)
         if config.value_normalisation:
             targets = batch_moments(samples.target, samples.weight > 0, axis)
@@ -371,7 +371,7 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
 
             return jax.lax.scan(minibatch, state, random_order(key_epoch, num_sequences).reshape(num_minibatches, -1))
 
-        state, metrics = jax.lax.scan(epoch, state, random.split(key_epochs, config.epochs))
+        state, metrics = jax.lax.scan(epoch, state, jax.random.split(key_epochs, config.epochs))
         metrics = jax.tree.map(jnp.mean, metrics)
         metrics["explained_variance"] = explained_variance(samples.value, samples.target, samples.weight)
         metrics["lr"] = lr

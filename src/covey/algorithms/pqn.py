@@ -28,7 +28,6 @@ import optax
 from covey.algorithms.base import Context, add_users_loss, make_optimiser, require_discrete
 from covey.checks import above_zero, at_least, between_0_and_1
 from covey.networks.network import apply_with_successors, make_network
-from covey.ops import random
 from covey.ops.blocks import mean_over_blocks
 from covey.ops.devices import mean_over_devices
 from covey.ops.exploration import anneal, epsilon_greedy
@@ -205,7 +204,7 @@ def make_pqn(config: PqnConfig, spec: EnvSpec, group: str, context: Context) -> 
             order = random_order(key_epoch, num_sequences).reshape(config.num_minibatches, -1)
             return jax.lax.scan(minibatch, state, order)
 
-        state, metrics = jax.lax.scan(epoch, state, random.split(key, config.epochs))
+        state, metrics = jax.lax.scan(epoch, state, jax.random.split(key, config.epochs))
         metrics = jax.tree.map(jnp.mean, metrics)
         epsilon = anneal(config.epsilon_start, config.epsilon_end, config.epsilon_fraction, progress)
         return dataclasses.replace(state, epsilon=epsilon), metrics | {"epsilon": epsilon, "lr": lr}, None

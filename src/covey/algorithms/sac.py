@@ -54,7 +54,6 @@ from covey.algorithms.critics import (
 )
 from covey.checks import above_zero, at_least, between_0_and_1
 from covey.networks.network import apply_after, apply_with_successors, make_network
-from covey.ops import random
 from covey.ops.distributions import make_distribution, masked_logits
 from covey.ops.losses import weighted_mean
 from covey.ops.schedules import Schedule, factor
@@ -163,7 +162,7 @@ def make_sac(config: SacConfig, spec: EnvSpec, group: str, context: Context) -> 
     burn_in = config.burn_in if actor.recurrent else 0
 
     def init(key: Key) -> SacState:
-        key_actor, key_critic = random.split(key)
+        key_actor, key_critic = jax.random.split(key)
         params = {
             "actor": actor.init(key_actor),
             "critic": critics.init(key_critic),
@@ -269,7 +268,7 @@ def make_sac(config: SacConfig, spec: EnvSpec, group: str, context: Context) -> 
 
     def update(state: SacState, batch: Batch, key: Key, progress: Array) -> tuple[SacState, dict[str, Array], Array]:
         steps = batch.transitions[group]
-        key_target, key_actor = random.split(key)
+        key_target, key_actor = jax.random.split(key)
         carry = jax.tree.map(lambda x: x[0], steps.extras["carry"]) if actor.recurrent else ()
         target = jax.lax.stop_gradient(make_targets(state, steps, carry, key_target)[burn_in:])
         steps, _ = first_and_last(steps, remembers=actor.recurrent)

@@ -19,7 +19,6 @@ import jax.numpy as jnp
 from covey.envs.base import Actions, Env
 from covey.envs.wrappers import Wrapper, earned
 from covey.metrics import EPISODE_LENGTH, MEAN_RETURN, group_return
-from covey.ops import random
 from covey.ops.operations import one_operation
 from covey.ops.seeds import any_seed
 from covey.types import Array, EnvSpec, Key, PyTree, TimeStep, pytree
@@ -73,7 +72,7 @@ class BatchedEnv:
 
     def reset(self, key: Key) -> tuple[BatchState, TimeStep]:
         # The first episodes and the pool in one go: a reset, often long to compile, is compiled once.
-        both = jax.vmap(self.env.reset)(random.split(key, 2 * self.num_envs))
+        both = jax.vmap(self.env.reset)(jax.random.split(key, 2 * self.num_envs))
         env_state, timestep = jax.tree.map(lambda x: x[: self.num_envs], both)
         pool, pool_first = jax.tree.map(lambda x: x[self.num_envs :], both)
         if self.stagger and isinstance(self.env, Wrapper):
@@ -89,8 +88,8 @@ class BatchedEnv:
         return state, timestep
 
     def step(self, state: BatchState, actions: Actions, key: Key) -> tuple[BatchState, TimeStep, Episodes]:
-        key_step, key_pool = random.split(key)
-        env_state, timestep = jax.vmap(self.env.step)(state.env, actions, random.split(key_step, self.num_envs))
+        key_step, key_pool = jax.random.split(key)
+        env_state, timestep = jax.vmap(self.env.step)(state.env, actions, jax.random.split(key_step, self.num_envs))
         timestep = settle_endings(timestep)
         episodes = add_step(state.episodes, timestep, self.spec)
         state = dataclasses.replace(state, env=env_state, episodes=restart_episodes(episodes, timestep.last, self.spec))
@@ -104,7 +103,7 @@ class BatchedEnv:
         return state, timestep, episodes
 
     def _reset_all(self, key: Key) -> tuple[PyTree, TimeStep]:
-        return jax.vmap(self.env.reset)(random.split(key, self.num_envs))
+        return jax.vmap(self.env.reset)(jax.random.split(key, self.num_envs))
 
     def _reset_ended(self, state: BatchState, timestep: TimeStep, key: Key) -> tuple[BatchState, TimeStep]:
         ended = timestep.last

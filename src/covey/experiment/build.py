@@ -28,7 +28,7 @@ from covey.experiment.devices import available_bytes, available_host_bytes
 from covey.loops.evaluate import play_episodes
 from covey.loops.online import DEVICE_AXIS, Learning, OnlineLoop, TrainState, make_online_loop, state_shapes
 from covey.networks.network import Model
-from covey.ops import random
+from covey.ops.random import host_key
 from covey.types import Algorithm, Array, Continuous, EnvSpec, Key, PyTree
 
 
@@ -50,7 +50,7 @@ class Parts:
 
 def example_key(num_seeds: int) -> Key:
     """What starts one seed, or several at once, in type and shape."""
-    return random.host_key(0) if num_seeds == 1 else jax.random.split(jax.random.key(0), num_seeds)
+    return host_key(0) if num_seeds == 1 else jax.random.split(jax.random.key(0), num_seeds)
 
 
 def build_env(config: Config) -> Env:
@@ -300,7 +300,7 @@ def make_evaluate(
 
     def play(learner: PyTree, key: Key) -> dict[str, Array]:
         if len(devices) > 1:
-            key = random.fold_in(key, jax.lax.axis_index(DEVICE_AXIS))
+            key = jax.random.fold_in(key, jax.lax.axis_index(DEVICE_AXIS))
         episodes = play_episodes(env, algorithm, learner, key, num_episodes=per_device, deterministic=deterministic)
         return episode_values(episodes, scored)
 

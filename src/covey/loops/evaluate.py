@@ -7,7 +7,6 @@ import jax.numpy as jnp
 
 from covey.envs.base import Env
 from covey.envs.batch import Episodes, add_step, init_episodes
-from covey.ops import random
 from covey.ops.seeds import any_seed
 from covey.types import Algorithm, Array, Key, PyTree
 
@@ -17,8 +16,8 @@ def play_episodes(
 ) -> Episodes:
     """Plays `num_episodes` side by side until the longest ends; returns each one's statistics `[num_episodes]`."""
     spec = env.spec
-    key_reset, key_play = random.split(key)
-    env_state, timestep = jax.vmap(env.reset)(random.split(key_reset, num_episodes))
+    key_reset, key_play = jax.random.split(key)
+    env_state, timestep = jax.vmap(env.reset)(jax.random.split(key_reset, num_episodes))
     start = (
         env_state,
         timestep,
@@ -34,9 +33,9 @@ def play_episodes(
 
     def step(loop: tuple) -> tuple:
         env_state, timestep, carry, episodes, done, elapsed = loop
-        key_act, key_env = random.split(random.fold_in(key_play, elapsed))
+        key_act, key_env = jax.random.split(jax.random.fold_in(key_play, elapsed))
         actions, _, carry = algorithm.act(learner, timestep, carry, key_act, not deterministic)
-        env_state, timestep = jax.vmap(env.step)(env_state, actions, random.split(key_env, num_episodes))
+        env_state, timestep = jax.vmap(env.step)(env_state, actions, jax.random.split(key_env, num_episodes))
         longer = add_step(episodes, timestep, spec)
         episodes = jax.tree.map(lambda new, old: jnp.where(done, old, new), longer, episodes)
         return env_state, timestep, carry, episodes, done | timestep.last, elapsed + 1

@@ -38,8 +38,8 @@ from covey.envs.base import Env
 from covey.envs.batch import BatchedEnv
 from covey.loops.rollout import Actor, collect, episode_means, init_actor, unroll
 from covey.metrics import scored_groups
-from covey.ops import random
 from covey.ops.devices import mean_over_devices, sum_over_devices
+from covey.ops.random import unrolled
 from covey.ops.seeds import any_seed, least_of_seeds
 from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep, pytree
 
@@ -117,7 +117,7 @@ def make_online_loop(
     axis = DEVICE_AXIS if len(devices) > 1 else None
 
     def device_key(key: Key) -> Key:
-        return random.fold_in(key, jax.lax.axis_index(axis)) if axis else key
+        return jax.random.fold_in(key, jax.lax.axis_index(axis)) if axis else key
 
     def collect_batch(state: TrainState, key: Key) -> tuple[Actor, Batch, PyTree]:
         if learning is None:
@@ -141,8 +141,8 @@ def make_online_loop(
 
     def iterate(state: TrainState) -> tuple[TrainState, dict[str, Array]]:
         """One iteration of one seed, on each device."""
-        key_iteration = random.fold_in(state.key, state.iteration)
-        key_collect, key_update = random.split(device_key(key_iteration))
+        key_iteration = jax.random.fold_in(state.key, state.iteration)
+        key_collect, key_update = jax.random.split(device_key(key_iteration))
         actor, batch, sums = collect_batch(state, key_collect)
         shaped = state.iteration * (frames_per_iteration / shaping_frames) if shaping_frames else 0.0
         batch = add_shaping(batch, jnp.maximum(0.0, 1.0 - shaped))
@@ -209,7 +209,7 @@ def make_online_loop(
         return add_device_axis((actor, each_seed(init_buffers)(learner, actor, key_train)))
 
     def init(key: Key) -> TrainState:
-        key_learner, key_actor, key_train = jnp.moveaxis(each_seed(partial(random.split, num=3))(key), -1, 0)
+        key_learner, key_actor, key_train = jnp.moveaxis(each_seed(partial(jax.random.split, num=3))(key), -1, 0)
         learner = each_seed(algorithm.init)(key_learner)
         start = over_devices(init_on_device, in_specs=(P(), P(), P()), out_specs=P(DEVICE_AXIS))
         actor, buffer = start(learner, key_actor, key_train)
@@ -254,15 +254,15 @@ def learn_from_replay(
     replay = learning.replay
 
     def update(learner: PyTree, buffer: PyTree, key: Key) -> tuple[PyTree, PyTree, dict[str, Array]]:
-        key_sample, key_update = random.split(key)
-        sample = replay.sample(buffer, random.unrolled(key_sample))
+        key_sample, key_update = jax.random.split(key)
+        sample = replay.sample(buffer, unrolled(key_sample))
         learner, metrics, by_group = algorithm.update(learner, sample.batch, key_update, progress)
         priorities = sum(by_group.values()) / len(by_group)
         return learner, replay.set_priorities(buffer, sample, priorities), metrics
 
     def body(i: Array, state: tuple[PyTree, PyTree, dict[str, Array]]) -> tuple[PyTree, PyTree, dict[str, Array]]:
         learner, buffer, sums = state
-        learner, buffer, metrics = update(learner, buffer, random.fold_in(key, i))
+        learner, buffer, metrics = update(learner, buffer, jax.random.fold_in(key, i))
         return learner, buffer, jax.tree.map(jnp.add, sums, metrics)
 
     shapes = jax.eval_shape(update, learner, buffer, key)[2]
@@ -273,12 +273,12 @@ def learn_from_replay(
 
 def at_random_while(condition: Array, algorithm: Algorithm, spec: EnvSpec) -> Algorithm:
     """`algorithm`, with random actions instead of its own while `condition` holds."""
-    random_team = make_random_team(spec)
+    random = make_random_team(spec)
 
     def act(state: PyTree, timestep: TimeStep, carry: PyTree, key: Key, explore: bool) -> tuple[PyTree, PyTree, PyTree]:
-        key_own, key_random = random.split(key)
+        key_own, key_random = jax.random.split(key)
         actions, extras, carry = algorithm.act(state, timestep, carry, key_own, explore)
-        drawn, _, _ = random_team.act((), timestep, (), key_random, explore)
+        drawn, _, _ = random.act((), timestep, (), key_random, explore)
         return jax.tree.map(lambda a, b: jnp.where(condition, a, b), drawn, actions), extras, carry
 
     return dataclasses.replace(algorithm, act=act)

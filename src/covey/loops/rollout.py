@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 
 from covey.envs.batch import BatchedEnv, BatchState, Episodes, episode_values
-from covey.ops import random
 from covey.types import Algorithm, Array, Batch, Key, PyTree, TimeStep, Transition, pytree
 
 
@@ -40,7 +39,7 @@ def unroll(
     """Acts for `num_steps`; returns the actor after them, transitions `[T, B, …]` by group, and finished episodes."""
 
     def step(actor: Actor, key_step: Key) -> tuple[Actor, tuple[dict[str, Transition], EpisodeSums]]:
-        key_act, key_env = random.split(key_step)
+        key_act, key_env = jax.random.split(key_step)
         actions, extras, carry = algorithm.act(learner, actor.timestep, actor.carry, key_act, True)
         env_state, timestep, episodes = env.step(actor.env, actions, key_env)
         transitions = {
@@ -48,7 +47,7 @@ def unroll(
         }
         return Actor(env=env_state, timestep=timestep, carry=carry), (transitions, sum_ended(episodes, timestep.last))
 
-    actor, (transitions, sums) = jax.lax.scan(step, actor, random.split(key, num_steps))
+    actor, (transitions, sums) = jax.lax.scan(step, actor, jax.random.split(key, num_steps))
     return actor, transitions, jax.tree.map(lambda x: x.sum(axis=0), sums)
 
 
@@ -71,7 +70,7 @@ def collect(
         next_actor, transitions, sums = unroll(env, algorithm, learner, actor, key_sequence, length)
         return next_actor, (transitions, actor.carry, sums)
 
-    next_actor, (transitions, carries, sums) = jax.lax.scan(sequence, actor, random.split(key, num_steps // length))
+    next_actor, (transitions, carries, sums) = jax.lax.scan(sequence, actor, jax.random.split(key, num_steps // length))
     transitions = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), transitions)
     batch = Batch(transitions=transitions, carries=carries, final=next_actor.timestep, final_carry=next_actor.carry)
     return next_actor, batch, jax.tree.map(lambda x: x.sum(axis=0), sums)

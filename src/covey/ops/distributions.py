@@ -106,7 +106,7 @@ def _make_multi_categorical(num_actions: tuple[int, ...]) -> Distribution:
         return jnp.split(masked_logits(logits, mask), borders, axis=-1)
 
     def sample(logits: Array, mask: Array | None, key: Key) -> Array:
-        keys = random.split(key, len(num_actions))
+        keys = jax.random.split(key, len(num_actions))
         return jnp.stack(
             [sample_categorical(part, k) for part, k in zip(parts(logits, mask), keys, strict=True)], axis=-1
         )

@@ -12,7 +12,7 @@ from covey.types import ActionSpec, Array, Continuous, Key
 
 def epsilon_greedy(greedy: Array, mask: Array | None, num_actions: int, epsilon: Array, key: Key) -> Array:
     """`greedy [B, A]`, or with probability ε any legal action, each agent by itself."""
-    key_whether, key_which = random.split(key)
+    key_whether, key_which = jax.random.split(key)
     logits = jnp.zeros((*greedy.shape, num_actions)) if mask is None else jnp.where(mask, 0.0, -jnp.inf)
     anything = jax.random.categorical(key_which, logits)
     return jnp.where(random.uniform(key_whether, greedy.shape) < epsilon, anything, greedy)

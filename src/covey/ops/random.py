@@ -10,7 +10,6 @@ operations take longer than all else that is done with a hundred numbers. What i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -88,21 +87,6 @@ def unrolled(key: Key) -> Key:
     if is_uncompiled():  # operation by operation, JAX's generator is one and this one two hundred
         return key
     return jax.random.wrap_key_data(jax.random.key_data(key), impl=UNROLLED)
-
-
-def split(key: Key, num: int = 2) -> Key:
-    """The keys of `jax.random.split`, without its loop, which a program would hold once for every call."""
-    return _without_loop(lambda key: jax.random.split(key, num), key)
-
-
-def fold_in(key: Key, number: Array | int) -> Key:
-    """The key of `jax.random.fold_in`, without its loop."""
-    return _without_loop(lambda key: jax.random.fold_in(key, number), key)
-
-
-def _without_loop(function: Callable[[Key], Key], key: Key) -> Key:
-    """`function` of a key of this module's own type, as a key of the ordinary type."""
-    return jax.random.wrap_key_data(jax.random.key_data(function(unrolled(key))), impl="threefry2x32")
 
 
 def threefry(key: Any, high: Any, low: Any) -> tuple[Any, Any]:
