@@ -16,18 +16,18 @@ from PIL import Image
 
 from covey.report import figures
 from covey.report.runs import read_runs
-from covey.report.summary import Normalisation, Options, Summary, summarise
+from covey.report.summary import Normalisation, ReportSummary, SummaryOptions, summarise
 
 QUICK: dict[str, Any] = {"repetitions": 200, "curve_repetitions": 100, "improvement_repetitions": 100}
 
 
-def summary_of(folder: Path, **options: Any) -> Summary:
+def summary_of(folder: Path, **options: Any) -> ReportSummary:
     runs, problems = read_runs([folder])
-    return summarise(runs, problems, Options(**QUICK | options))
+    return summarise(runs, problems, SummaryOptions(**QUICK | options))
 
 
 @pytest.fixture(scope="module")
-def summary(tmp_path_factory: pytest.TempPathFactory) -> Summary:
+def summary(tmp_path_factory: pytest.TempPathFactory) -> ReportSummary:
     return summary_of(made.write_benchmark(tmp_path_factory.mktemp("figures") / "bench"))
 
 
@@ -48,7 +48,7 @@ ALL = {
 }
 
 
-def test_all_figures_are_drawn_as_wide_as_a_column(summary: Summary, tmp_path: Path) -> None:
+def test_all_figures_are_drawn_as_wide_as_a_column(summary: ReportSummary, tmp_path: Path) -> None:
     told: list[str] = []
     written = figures.draw_figures(summary, tmp_path, ["png"], told.append)
     assert set(told) == {f"drawing {name}" for name in ALL}
@@ -63,7 +63,7 @@ def test_all_figures_are_drawn_as_wide_as_a_column(summary: Summary, tmp_path: P
 
 
 def test_all_formats_and_the_same_figure_is_the_same_file(
-    summary: Summary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    summary: ReportSummary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = [("performance_profiles", lambda: figures.draw_profiles(summary))]
     monkeypatch.setattr(figures, "_figures", lambda s: one)
@@ -117,14 +117,14 @@ def test_figures_say_which_scales_are_in_use(tmp_path: Path) -> None:
     assert "ublished" not in note_of(figures.draw_task(s, s.task_curves[-1]))  # a heuristic and a ceiling are not
 
 
-def test_other_figures_say_that_they_are_not_normalised(summary: Summary) -> None:
+def test_other_figures_say_that_they_are_not_normalised(summary: ReportSummary) -> None:
     note = note_of(figures.draw_improvements(summary))
     assert "ranks need no normalisation" in note and "3 seeds" in note and "95% intervals" in note
     note = note_of(figures.draw_task(summary, summary.task_curves[0]))
     assert "Not normalised" in note and "Mean over 3 seeds" in note and "95% intervals" in note
 
 
-def test_references_are_lines_with_their_source(summary: Summary) -> None:
+def test_references_are_lines_with_their_source(summary: ReportSummary) -> None:
     task = summary.task_curves[0]
     figure = figures.draw_task(summary, task)
     scale = summary.scale(task.task)

@@ -16,9 +16,9 @@ import scipy.stats
 from covey.errors import UsageError
 from covey.report.anchors import read_anchors
 from covey.report.runs import Problem, Run, describe
-from covey.report.summary import Normalisation, Options, Summary, summarise
+from covey.report.summary import Normalisation, ReportSummary, SummaryOptions, summarise
 
-QUICK = Options(repetitions=300, curve_repetitions=100, improvement_repetitions=100)
+QUICK = SummaryOptions(repetitions=300, curve_repetitions=100, improvement_repetitions=100)
 PLAIN = dataclasses.replace(QUICK, normalisation=Normalisation.none)
 
 
@@ -63,7 +63,7 @@ def grid(levels: dict[str, float], tasks: Any = ("made-up/a", "made-up/b"), seed
     ]
 
 
-def said(summary: Summary, *words: str) -> bool:
+def said(summary: ReportSummary, *words: str) -> bool:
     return any(all(word in describe(problem) for word in words) for problem in summary.problems)
 
 
@@ -537,7 +537,7 @@ def test_unknown_metrics():
 @pytest.mark.parametrize("name", ["repetitions", "curve_repetitions", "improvement_repetitions"])
 def test_options_are_checked(name):
     with pytest.raises(ValueError, match=name):
-        Options(**{name: 0})
+        SummaryOptions(**{name: 0})
 
 
 def test_earlier_problems_are_kept():

@@ -19,7 +19,7 @@ from covey import registry
 from covey.files import write_atomically
 from covey.metrics import MEAN_RETURN
 from covey.report.anchors import read_anchors
-from covey.report.runs import HOW_TO_PLAY
+from covey.report.runs import FIELDS_OF_PLAY
 
 FILE = "default_tasks.json"
 
@@ -40,7 +40,7 @@ def registered_defaults() -> dict[str, dict[str, Any]]:
     from covey.experiment.config import plain
 
     tasks = sorted(name for name in read_anchors(MEAN_RETURN) if name in registry.tasks)
-    how_to_play = {name.removeprefix("task.") for name in HOW_TO_PLAY}
+    how_to_play = {name.removeprefix("task.") for name in FIELDS_OF_PLAY}
     fields = {name: plain(registry.tasks[name].defaults()) for name in tasks}
     return {task: {n: v for n, v in values.items() if n not in how_to_play} for task, values in fields.items()}
 

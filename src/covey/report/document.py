@@ -1,4 +1,4 @@
-"""A `Summary` as plain data: `summary.json`, and the part of it that the page's script draws.
+"""A `ReportSummary` as plain data: `summary.json`, and the part of it that the page's script draws.
 
 Keys are the field names of the dataclasses in summary.py, NaN is null. In arrays, numbers that are not whole have six
 digits. Runs appear without their episodes, which stand in the files that `source` names.
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from covey.report.runs import Run
-from covey.report.summary import Summary
+from covey.report.summary import ReportSummary
 
 KIND = "covey-report"
 # What the script draws; the rest of the page is written by Python.
@@ -30,7 +30,7 @@ DRAWN = (
 )
 
 
-def describe(summary: Summary, title: str, files: Sequence[Path] = ()) -> dict[str, Any]:
+def describe(summary: ReportSummary, title: str, files: Sequence[Path] = ()) -> dict[str, Any]:
     """The content of summary.json. `files` are those written beside it, which the next report may remove."""
     parts = {field.name: getattr(summary, field.name) for field in dataclasses.fields(summary) if field.name != "runs"}
     return {

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from covey.report import text
-from covey.report.summary import Curve, Normalisation, Profile, Scale, Summary, TaskCurves
+from covey.report.summary import Curve, Normalisation, Profile, ReportSummary, Scale, TaskCurves
 from covey.report.tables import AGGREGATES
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ STYLE: Any = {  # matplotlib's parameters
 
 
 def draw_figures(
-    summary: Summary,
+    summary: ReportSummary,
     folder: Path,
     formats: Sequence[str] = FORMATS,
     say: Callable[[str], None] = lambda message: None,
@@ -88,7 +88,7 @@ def draw_figures(
     return written
 
 
-def _figures(summary: Summary) -> Iterator[tuple[str, Callable[[], Figure]]]:
+def _figures(summary: ReportSummary) -> Iterator[tuple[str, Callable[[], Figure]]]:
     if summary.aggregates:
         yield "aggregate_intervals", functools.partial(draw_aggregates, summary)
     if summary.profiles:
@@ -129,7 +129,7 @@ def _save(figure: Figure, folder: Path, name: str, formats: Sequence[str]) -> It
 # --------------------------------------------------------------------------------------------------------- figures
 
 
-def draw_aggregates(summary: Summary) -> Figure:
+def draw_aggregates(summary: ReportSummary) -> Figure:
     """Two by two panels: a bar for the interval, a line at the estimate."""
     rows = len(summary.aggregates)
     figure = _figure(COLUMN_INCHES, 2 * (0.16 * rows + 0.42))
@@ -150,7 +150,7 @@ def draw_aggregates(summary: Summary) -> Figure:
     return figure
 
 
-def draw_profiles(summary: Summary) -> Figure:
+def draw_profiles(summary: ReportSummary) -> Figure:
     figure, panel = _single()
     for profile in summary.profiles:
         _line(summary, panel, profile.algorithm, profile.thresholds, profile.share)
@@ -162,7 +162,7 @@ def draw_profiles(summary: Summary) -> Figure:
     return figure
 
 
-def draw_improvements(summary: Summary) -> Figure:
+def draw_improvements(summary: ReportSummary) -> Figure:
     """A row per pair, the first algorithm's name on the left and the second's on the right."""
     pairs = summary.improvements
     figure = _figure(COLUMN_INCHES, 0.17 * len(pairs) + 0.6)
@@ -187,7 +187,7 @@ def draw_improvements(summary: Summary) -> Figure:
     return figure
 
 
-def draw_efficiency(summary: Summary, curves: Sequence[Curve], unit: str) -> Figure:
+def draw_efficiency(summary: ReportSummary, curves: Sequence[Curve], unit: str) -> Figure:
     figure, panel = _single()
     for curve in curves:
         _line(summary, panel, curve.algorithm, curve.x, curve.y)
@@ -200,7 +200,7 @@ def draw_efficiency(summary: Summary, curves: Sequence[Curve], unit: str) -> Fig
     return figure
 
 
-def draw_task(summary: Summary, task: TaskCurves) -> Figure:
+def draw_task(summary: ReportSummary, task: TaskCurves) -> Figure:
     figure, panel = _single(right=0.84)
     scale = summary.scale(task.task)
     _draw_task_panel(summary, panel, task, scale, labels=True)
@@ -213,7 +213,7 @@ def draw_task(summary: Summary, task: TaskCurves) -> Figure:
     return figure
 
 
-def draw_tasks(summary: Summary, tasks: Sequence[TaskCurves]) -> Figure:
+def draw_tasks(summary: ReportSummary, tasks: Sequence[TaskCurves]) -> Figure:
     """All tasks in one figure, three abreast."""
     columns = 2 if len(tasks) in (2, 4) else 3
     rows = math.ceil(len(tasks) / columns)
@@ -251,13 +251,13 @@ def _single(right: float = 0.985) -> tuple[Figure, Axes]:
     return figure, figure.add_axes((0.14, 0.165, right - 0.14, 0.74))
 
 
-def _look(summary: Summary, algorithm: str) -> tuple[str, Any]:
+def _look(summary: ReportSummary, algorithm: str) -> tuple[str, Any]:
     """An algorithm's colour and dash."""
     round_, place = divmod(summary.algorithms.index(algorithm), len(COLOURS))
     return COLOURS[place], DASHES[round_ % len(DASHES)]
 
 
-def _line(summary: Summary, panel: Axes, algorithm: str, x: np.ndarray, y: Any) -> None:
+def _line(summary: ReportSummary, panel: Axes, algorithm: str, x: np.ndarray, y: Any) -> None:
     colour, dash = _look(summary, algorithm)
     panel.plot(
         x,
@@ -277,7 +277,7 @@ def _interval(panel: Axes, row: int, estimate: Any, colour: str) -> None:
     panel.vlines(estimate.value, row - 0.36, row + 0.36, color=colour, linewidth=1.6)
 
 
-def _draw_task_panel(summary: Summary, panel: Axes, task: TaskCurves, scale: Scale, *, labels: bool) -> None:
+def _draw_task_panel(summary: ReportSummary, panel: Axes, task: TaskCurves, scale: Scale, *, labels: bool) -> None:
     for curve in task.by_frames:
         _line(summary, panel, curve.algorithm, curve.x, curve.y)
     _limit(panel, task.by_frames, [value for _, value in _levels(scale)])
@@ -366,7 +366,7 @@ def short_number(value: float) -> str:
     return f"{value:g}"
 
 
-def _legend(figure: Figure, summary: Summary, drawn: Sequence[Curve | Profile]) -> int:
+def _legend(figure: Figure, summary: ReportSummary, drawn: Sequence[Curve | Profile]) -> int:
     """Below all panels; each algorithm once, in as many columns as their names leave room for. Returns its rows."""
     from matplotlib.lines import Line2D
 
@@ -398,7 +398,7 @@ def _note(figure: Figure, note: str, legend_rows: int = 0) -> None:
     figure.text(*place, "\n".join(lines), fontsize=5.2, color=GREY, va="top", linespacing=1.3)
 
 
-def _scores_note(summary: Summary) -> str:
+def _scores_note(summary: ReportSummary) -> str:
     tasks = text.count(len(summary.aggregate_tasks), "task")
     few = " Few seeds: intervals are too narrow." if summary.seeds_text else ""
     failed = " Runs that failed count by their last evaluations." if any(f.failed for f in summary.finals) else ""
@@ -409,7 +409,7 @@ def _bootstrap(repetitions: int) -> str:
     return f"95% intervals, stratified bootstrap with {repetitions:,} repetitions."
 
 
-def _seeds(summary: Summary) -> str:
+def _seeds(summary: ReportSummary) -> str:
     seeds = [len(final.seeds) for final in summary.finals]
     return f"{text.span(seeds)} {'seed' if set(seeds) == {1} else 'seeds'} per task"
 
@@ -428,11 +428,11 @@ def _sources(scales: Sequence[Scale]) -> str:
     return f"{random}{f'Dashed: to compare with. {listed}.' if listed else ''}"
 
 
-def _unit_of_scores(summary: Summary) -> str:
+def _unit_of_scores(summary: ReportSummary) -> str:
     return "" if summary.options.normalisation is Normalisation.none else "(normalised)"
 
 
-def _metric(summary: Summary) -> str:
+def _metric(summary: ReportSummary) -> str:
     return _plain(f"{text.shorten(summary.metric, 30)}{f' ({summary.unit})' if summary.unit else ''}")
 
 
@@ -440,7 +440,7 @@ def _x_label(unit: str) -> str:
     return "frames" if unit == "frames" else "seconds of training"
 
 
-def _label(summary: Summary, algorithm: str) -> str:
+def _label(summary: ReportSummary, algorithm: str) -> str:
     """An algorithm's name, shortened where it is long, and like no other's."""
     return _plain(text.shorten_all(summary.algorithms, LONGEST_NAME)[algorithm])
 

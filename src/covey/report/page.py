@@ -21,7 +21,7 @@ from covey.report.benchmarks import Benchmark
 from covey.report.document import DRAWN, describe, drawn
 from covey.report.markup import Html, join, json_script, tag
 from covey.report.speeds import Speed
-from covey.report.summary import Summary
+from covey.report.summary import ReportSummary
 
 WITH_CHARTS = ("curves", "profiles", "improvement", "tasks")  # sections, one after the other
 
@@ -32,7 +32,7 @@ class Content:
 
     title: str
     command: str  # that made the report
-    summary: Summary | None
+    summary: ReportSummary | None
     benchmarks: Sequence[Benchmark] = ()
     speeds: Sequence[Speed] = ()
     files: Sequence[Path] = ()  # written beside the page, relative to it
@@ -66,7 +66,7 @@ def render_page(content: Content) -> str:
     )
 
 
-def _main(summary: Summary | None, shown: Sequence[Section]) -> Html:
+def _main(summary: ReportSummary | None, shown: Sequence[Section]) -> Html:
     """The sections in order; those with charts share a toolbar, which stays in sight while they are."""
     charts = [section for section in shown if section.anchor in WITH_CHARTS]
     if summary is None or not charts:

@@ -9,7 +9,7 @@ from covey.report import text
 from covey.report.figures import COLOURS, DASHES
 from covey.report.markup import Html, join, tag
 from covey.report.statistics import Estimate
-from covey.report.summary import Summary
+from covey.report.summary import ReportSummary
 
 
 def chart(kind: str, label: str, index: int = 0) -> Html:
@@ -56,7 +56,7 @@ def estimate_text(estimate: Estimate, digits: int) -> Html:
     return join(middle, " ", tag("span", interval, class_="range")) if interval else join(middle)
 
 
-def algorithm_cell(summary: Summary, name: str) -> Html:
+def algorithm_cell(summary: ReportSummary, name: str) -> Html:
     return join(swatch(summary.algorithms.index(name)), name)
 
 
@@ -70,7 +70,7 @@ def swatch(index: int) -> Html:
     return tag("svg", line, class_=f"swatch {look(index)}", viewBox="0 0 24 10", aria_hidden="true")
 
 
-def interval_picture(summary: Summary, name: str, estimate: Estimate, scale: Sequence[float]) -> Html:
+def interval_picture(summary: ReportSummary, name: str, estimate: Estimate, scale: Sequence[float]) -> Html:
     """The interval as a bar and the estimate as a line, on a scale that all rows share; the numbers stand beside it."""
     low, high = min(scale, default=0.0), max(scale, default=1.0)
 

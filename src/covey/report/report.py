@@ -31,7 +31,7 @@ from covey.report.page import Content, render_page
 from covey.report.runs import Problem, Run, read_runs
 from covey.report.runs import describe as describe_problem
 from covey.report.speeds import find_speeds, is_speed_file, read_speeds
-from covey.report.summary import Normalisation, Options, Summary, summarise
+from covey.report.summary import Normalisation, ReportSummary, SummaryOptions, summarise
 from covey.report.tables import failures, write_tables
 
 Say = Callable[[str], None]
@@ -159,12 +159,12 @@ def _is_of_covey(path: Path) -> bool:
         return False
 
 
-def _summarise(runs: Sequence[Run], problems: Sequence[Problem], options: ReportOptions) -> Summary:
+def _summarise(runs: Sequence[Run], problems: Sequence[Problem], options: ReportOptions) -> ReportSummary:
     shown = shown_names([run.algorithm for run in runs], options.legend)
     tasks = shown_names([run.task for run in runs], {})
     renamed = [dataclasses.replace(run, task=tasks[run.task], algorithm=shown[run.algorithm]) for run in runs]
     pairs = None if options.pairs is None else tuple((shown.get(a, a), shown.get(b, b)) for a, b in options.pairs)
-    chosen = Options(
+    chosen = SummaryOptions(
         metric=options.metric,
         normalisation=options.normalisation,
         pairs=pairs,
@@ -252,7 +252,7 @@ def _written(output: Path, files: Sequence[Path], content: Content) -> Iterator[
         yield from _to_know(content.summary)
 
 
-def _to_know(summary: Summary) -> Iterator[str]:
+def _to_know(summary: ReportSummary) -> Iterator[str]:
     """What the page says beside its numbers, for those who only read the terminal."""
     if summary.seeds_text:
         yield summary.seeds_text

@@ -36,7 +36,7 @@ from covey.report.pieces import (
 from covey.report.runs import Run
 from covey.report.speeds import Speed, SpeedTable, speed_tables
 from covey.report.statistics import Estimate
-from covey.report.summary import Comparison, Cost, Curve, Final, Normalisation, Profile, Scale, Summary
+from covey.report.summary import Comparison, Cost, Curve, Final, Normalisation, Profile, ReportSummary, Scale
 from covey.report.tables import (
     AGGREGATES,
     FAILED,
@@ -57,7 +57,7 @@ SHOWN_PACKAGES = ("covey", "jax", "jaxlib", "numpy", "flax", "optax")
 # ---------------------------------------------------------------------------------------------------- what was run
 
 
-def overview(summary: Summary | None, benchmarks: Sequence[Benchmark]) -> Html:
+def overview(summary: ReportSummary | None, benchmarks: Sequence[Benchmark]) -> Html:
     attempts = [attempt for benchmark in benchmarks for attempt in benchmark.attempts]
     facts = [*(_facts(summary) if summary else []), *(_attempt_facts(attempts) if attempts else [])]
     boxes = [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts]
@@ -70,7 +70,7 @@ def overview(summary: Summary | None, benchmarks: Sequence[Benchmark]) -> Html:
     )
 
 
-def _facts(summary: Summary) -> list[tuple[str, Html]]:
+def _facts(summary: ReportSummary) -> list[tuple[str, Html]]:
     runs = summary.runs
     seconds = [value for run in runs if (value := last(run.seconds)) is not None]
     frames = [value for run in runs if (value := last(run.frames)) is not None]
@@ -120,7 +120,7 @@ def _failures(attempts: Sequence[Attempt]) -> Html | None:
     return join(tag("h3", f"{len(failed)} failed", class_="bad"), tag("ul", items, class_="problems"))
 
 
-def _problems(summary: Summary) -> Html:
+def _problems(summary: ReportSummary) -> Html:
     items = [tag("li", tag("b", p.where), f": {p.what} ({p.why})") for p in summary.problems]
     if not items:
         return note("No problems found in the results.")
@@ -169,7 +169,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _how_to_read(summary: Summary) -> Html:
+def _how_to_read(summary: ReportSummary) -> Html:
     texts = (summary.final_text, summary.normalisation_text, summary.interval_text)
     body = [note(sentences) for sentences in (*texts, summary.curve_text, summary.test_text)]
     return tag("details", tag("summary", "How the numbers were made"), body)
@@ -178,7 +178,7 @@ def _how_to_read(summary: Summary) -> Html:
 # ---------------------------------------------------------------------------------------------- over all the tasks
 
 
-def leaderboard(summary: Summary) -> Html:
+def leaderboard(summary: ReportSummary) -> Html:
     if not summary.aggregates:
         return note("No task has runs of every algorithm, so there are no scores over tasks. See each task.")
     scale = [x for a in summary.aggregates for x in (a.iqm.value, a.iqm.low, a.iqm.high) if math.isfinite(x)]
@@ -211,7 +211,7 @@ def leaderboard(summary: Summary) -> Html:
     )
 
 
-def _rank_cell(summary: Summary, name: str) -> Html:
+def _rank_cell(summary: ReportSummary, name: str) -> Html:
     """`1 to 2`, and the mean beside it: that need not be between them."""
     ranks, mean = likely_ranks(summary, name), mean_rank(summary, name)
     if mean is None:
@@ -221,7 +221,7 @@ def _rank_cell(summary: Summary, name: str) -> Html:
     return tag("td", shown, class_="number")
 
 
-def _rank_matrix(summary: Summary) -> Html | None:
+def _rank_matrix(summary: ReportSummary) -> Html | None:
     ranking = summary.ranking
     if ranking is None or ranking.probabilities is None or len(ranking.algorithms) < 2:
         return None
@@ -241,11 +241,11 @@ def _rank_matrix(summary: Summary) -> Html | None:
     )
 
 
-def _few_seeds(summary: Summary) -> Html | None:
+def _few_seeds(summary: ReportSummary) -> Html | None:
     return tag("p", summary.seeds_text, class_="note warning") if summary.seeds_text else None
 
 
-def _failed_runs(summary: Summary) -> Html | None:
+def _failed_runs(summary: ReportSummary) -> Html | None:
     """Which runs failed, and how they count."""
     failed = failures(summary)
     if not failed:
@@ -254,7 +254,7 @@ def _failed_runs(summary: Summary) -> Html | None:
     return tag("p", f"{'. '.join(failed)}. {rule}", class_="note warning")
 
 
-def curves(summary: Summary) -> Html:
+def curves(summary: ReportSummary) -> Html:
     task_curves = [curve for task in summary.task_curves for curve in (*task.by_frames, *task.by_seconds)]
     if not task_curves and not summary.curves_by_frames:
         return note("No run was evaluated during training: there are no curves.")
@@ -271,7 +271,7 @@ def curves(summary: Summary) -> Html:
     )
 
 
-def toolbar(summary: Summary) -> Html:
+def toolbar(summary: ReportSummary) -> Html:
     """What the charts show: the script makes it work, for all charts at once."""
     chips = [
         tag("button", swatch(index), name, type="button", class_="chip", data_algorithm=index, aria_pressed="true")
@@ -305,7 +305,7 @@ def _ends(curves: Iterable[Curve], digits: int) -> str:
     )
 
 
-def profiles(summary: Summary) -> Html | None:
+def profiles(summary: ReportSummary) -> Html | None:
     if not summary.profiles:
         return None
     halves = "; ".join(f"{profile.algorithm} {_half_above(profile)}" for profile in summary.profiles)
@@ -326,7 +326,7 @@ def _half_above(profile: Profile) -> str:
     return text.number(float(reached.max()), 2) if reached.size else text.UNDEFINED
 
 
-def improvement(summary: Summary) -> Html:
+def improvement(summary: ReportSummary) -> Html:
     if not summary.improvements:
         return note("There is no pair of algorithms to compare.")
     known = {(c.first, c.second): c.probability for c in summary.improvements}
@@ -377,12 +377,12 @@ def _mirrored(estimate: Estimate) -> Estimate:
 # ----------------------------------------------------------------------------------------------------- task by task
 
 
-def tasks(summary: Summary) -> Html:
+def tasks(summary: ReportSummary) -> Html:
     pictures = find_pictures(summary.runs)
     return join(_task(summary, index, pictures) for index in range(len(summary.tasks)))
 
 
-def _task(summary: Summary, index: int, pictures: Mapping[tuple[str, str], bytes | Path]) -> Html:
+def _task(summary: ReportSummary, index: int, pictures: Mapping[tuple[str, str], bytes | Path]) -> Html:
     task, scale, curves = summary.tasks[index], summary.scales[index], summary.task_curves[index]
     finals = [final for final in summary.finals if final.task == task]
     digits = text.places([final.mean.value for final in finals])
@@ -405,7 +405,7 @@ def _task(summary: Summary, index: int, pictures: Mapping[tuple[str, str], bytes
     )
 
 
-def _about_task(summary: Summary, scale: Scale) -> Html | None:
+def _about_task(summary: ReportSummary, scale: Scale) -> Html | None:
     parts = []
     if scale.returns and summary.metric.endswith("return"):
         parts.append(f"Return: {scale.returns}.")
@@ -414,7 +414,7 @@ def _about_task(summary: Summary, scale: Scale) -> Html | None:
     return note(" ".join(parts)) if parts else None
 
 
-def _finals(summary: Summary, finals: Sequence[Final], digits: int) -> Html:
+def _finals(summary: ReportSummary, finals: Sequence[Final], digits: int) -> Html:
     values = [final.mean.value if summary.higher_is_better else -final.mean.value for final in finals]
     rows = [
         [
@@ -439,7 +439,7 @@ def _finals(summary: Summary, finals: Sequence[Final], digits: int) -> Html:
     )
 
 
-def _groups(summary: Summary, task: str) -> Html | None:
+def _groups(summary: ReportSummary, task: str) -> Html | None:
     """Each group's return, where groups oppose each other."""
     if task not in summary.teams:
         return None
@@ -517,7 +517,7 @@ def find_pictures(runs: Sequence[Run]) -> dict[tuple[str, str], bytes | Path]:
     return pictures
 
 
-def _teams(summary: Summary, task: str, pictures: Mapping[tuple[str, str], bytes | Path]) -> Html | None:
+def _teams(summary: ReportSummary, task: str, pictures: Mapping[tuple[str, str], bytes | Path]) -> Html | None:
     here = [(name, pictures[task, name]) for name in summary.algorithms if (task, name) in pictures]
     figures = [_team(summary, task, name, picture) for name, picture in here if isinstance(picture, bytes)]
     large = [str(picture) for _, picture in here if isinstance(picture, Path)]
@@ -527,7 +527,7 @@ def _teams(summary: Summary, task: str, pictures: Mapping[tuple[str, str], bytes
     )
 
 
-def _team(summary: Summary, task: str, name: str, picture: bytes) -> Html:
+def _team(summary: ReportSummary, task: str, name: str, picture: bytes) -> Html:
     source = f"data:image/gif;base64,{base64.b64encode(picture).decode()}"
     image = tag("img", src=source, alt=f"A team trained by {name} playing an episode of {task}")
     return tag("figure", image, tag("figcaption", tag("span", swatch(summary.algorithms.index(name)), name)))
@@ -536,7 +536,7 @@ def _team(summary: Summary, task: str, name: str, picture: bytes) -> Html:
 # ------------------------------------------------------------------------------------------------ cost and machines
 
 
-def cost(summary: Summary) -> Html | None:
+def cost(summary: ReportSummary) -> Html | None:
     if not summary.costs:
         return None
     parts = ("compiling", "collecting", "updating", "training", "evaluating")
@@ -597,7 +597,7 @@ def _machine(speed: Speed) -> Html:
 # --------------------------------------------------------------------------------------------------------- reproduce
 
 
-def reproduce(summary: Summary, benchmarks: Sequence[Benchmark]) -> Html:
+def reproduce(summary: ReportSummary, benchmarks: Sequence[Benchmark]) -> Html:
     """By task and algorithm: where its numbers were read, the commands, the configuration."""
     cells: dict[tuple[str, str], list[Run]] = {}
     for run in summary.runs:
@@ -608,7 +608,7 @@ def reproduce(summary: Summary, benchmarks: Sequence[Benchmark]) -> Html:
     )
 
 
-def _place(summary: Summary, cell: tuple[str, str]) -> tuple[int, int]:
+def _place(summary: ReportSummary, cell: tuple[str, str]) -> tuple[int, int]:
     return summary.tasks.index(cell[0]), summary.algorithms.index(cell[1])
 
 

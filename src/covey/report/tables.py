@@ -19,7 +19,7 @@ from covey.files import write_atomically
 from covey.metrics import scored_groups
 from covey.report import text
 from covey.report.statistics import Estimate
-from covey.report.summary import Comparison, Final, Summary
+from covey.report.summary import Comparison, Final, ReportSummary
 
 SCORE_PLACES = 3
 RANKS = "Ranks, 95%"
@@ -44,7 +44,7 @@ class Table:
     rows: tuple[Row, ...]
 
 
-def write_tables(summary: Summary, folder: Path) -> list[Path]:
+def write_tables(summary: ReportSummary, folder: Path) -> list[Path]:
     """Writes every table that has rows, in the three forms; returns the files."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
@@ -56,7 +56,7 @@ def write_tables(summary: Summary, folder: Path) -> list[Path]:
     return written
 
 
-def make_tables(summary: Summary) -> list[Table]:
+def make_tables(summary: ReportSummary) -> list[Table]:
     """All of them; without rows where the runs do not suffice."""
     return [
         aggregates_table(summary),
@@ -71,7 +71,7 @@ def make_tables(summary: Summary) -> list[Table]:
 # ---------------------------------------------------------------------------------------------------------- tables
 
 
-def aggregates_table(summary: Summary) -> Table:
+def aggregates_table(summary: ReportSummary) -> Table:
     aggregates = summary.aggregates
     best = {name: _best([getattr(a, field).value for a in aggregates], name) for name, field in AGGREGATES}
     rows = tuple(
@@ -98,7 +98,7 @@ def aggregates_table(summary: Summary) -> Table:
     return Table(name="aggregates", caption=caption, columns=columns, rows=rows)
 
 
-def finals_table(summary: Summary) -> Table:
+def finals_table(summary: ReportSummary) -> Table:
     rows = []
     for task in summary.tasks:
         finals = [summary.final(task, algorithm) for algorithm in summary.algorithms]
@@ -126,7 +126,7 @@ def marked_task(task: str, finals: Sequence[Final | None]) -> str:
     return f"{task} {FAILED}" if any(final is not None and final.failed for final in finals) else task
 
 
-def failures(summary: Summary) -> list[str]:
+def failures(summary: ReportSummary) -> list[str]:
     """In words, which runs failed: `† mappo on vmas/balance: 3 of 5 seeds failed (0, 2, 3)`."""
     return [
         f"{FAILED} {final.algorithm} on {final.task}: {len(final.failed)} of {len(final.seeds)} seeds failed "
@@ -136,7 +136,7 @@ def failures(summary: Summary) -> list[str]:
     ]
 
 
-def groups_table(summary: Summary) -> Table:
+def groups_table(summary: ReportSummary) -> Table:
     rows = tuple(
         Row(cells=(final.task, final.algorithm, final.group, final.mean), places=text.places([final.mean.value]))
         for final in summary.group_finals
@@ -155,7 +155,7 @@ def describe_teams(teams: Sequence[Sequence[str]]) -> str:
     return f"{against}; mean_return is that of {' and '.join(scored_groups(teams))}"
 
 
-def improvements_table(summary: Summary) -> Table:
+def improvements_table(summary: ReportSummary) -> Table:
     rows = tuple(
         Row(cells=(c.first, c.second, len(c.tasks), c.probability, c.p_value, c.p_corrected))
         for c in summary.improvements
@@ -170,7 +170,7 @@ def improvements_table(summary: Summary) -> Table:
     return Table(name="improvements", caption=caption, columns=columns, rows=rows)
 
 
-def task_comparisons_table(summary: Summary) -> Table:
+def task_comparisons_table(summary: ReportSummary) -> Table:
     rows = tuple(
         Row(cells=(task_of(c), c.first, c.second, c.probability.value, c.p_value, c.p_corrected, c.smallest_p))
         for c in summary.task_comparisons
@@ -180,7 +180,7 @@ def task_comparisons_table(summary: Summary) -> Table:
     return Table(name="task_comparisons", caption=caption, columns=columns, rows=rows)
 
 
-def costs_table(summary: Summary) -> Table:
+def costs_table(summary: ReportSummary) -> Table:
     rows = tuple(
         Row(
             cells=(
@@ -217,7 +217,7 @@ def costs_table(summary: Summary) -> Table:
     return Table(name="costs", caption=caption, columns=columns, rows=rows)
 
 
-def mean_rank(summary: Summary, algorithm: str) -> Estimate | None:
+def mean_rank(summary: ReportSummary, algorithm: str) -> Estimate | None:
     """Without limits: those of the ranks are whole numbers and no interval of their mean (`likely_ranks`)."""
     if summary.ranking is None or algorithm not in summary.ranking.algorithms:
         return None
@@ -225,7 +225,7 @@ def mean_rank(summary: Summary, algorithm: str) -> Estimate | None:
     return Estimate(value=value, low=math.nan, high=math.nan)
 
 
-def likely_ranks(summary: Summary, algorithm: str) -> str:
+def likely_ranks(summary: ReportSummary, algorithm: str) -> str:
     """The ranks that an algorithm has in 95% of the bootstrap's repetitions: `1`, or `1 to 3`; "" where not known."""
     if summary.ranking is None or algorithm not in summary.ranking.algorithms:
         return ""
