@@ -18,8 +18,8 @@ import made
 import pytest
 from browser import Browser, Page, find_browser
 
-from covey.report import sections
 from covey.report.report import ReportOptions, report
+from covey.report.sections import pictures
 from covey.report.serve import make_server
 
 
@@ -250,7 +250,7 @@ def test_charts_pictures_and_controls_have_names(page: Page) -> None:
 
 
 def test_pictures_that_are_too_large_or_none_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sections, "LARGEST_PICTURE", 1000)
+    monkeypatch.setattr(pictures, "LARGEST_PICTURE", 1000)
     for name, content in (
         ("large", made.make_gif() + bytes(1000)),
         ("small", made.make_gif()),

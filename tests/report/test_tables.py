@@ -16,19 +16,8 @@ from covey.report import text
 from covey.report.runs import read_runs
 from covey.report.statistics import Estimate
 from covey.report.summary import ReportSummary, SummaryOptions, summarise
-from covey.report.tables import (
-    Row,
-    Table,
-    aggregates_table,
-    escape_latex,
-    escape_markdown,
-    finals_table,
-    make_tables,
-    to_csv,
-    to_latex,
-    to_markdown,
-    write_tables,
-)
+from covey.report.table_formats import Row, Table, escape_latex, escape_markdown, to_csv, to_latex, to_markdown
+from covey.report.tables import aggregates_table, finals_table, make_tables, write_tables
 
 QUICK = SummaryOptions(repetitions=200, curve_repetitions=100, improvement_repetitions=100)
 

@@ -16,10 +16,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from covey.report import sections, text
+from covey.report import text
 from covey.report.benchmarks import Benchmark
 from covey.report.document import DRAWN, describe, drawn
 from covey.report.markup import Html, join, json_script, tag
+from covey.report.sections.by_task import show_tasks
+from covey.report.sections.cost import show_costs, show_speeds
+from covey.report.sections.over_tasks import (
+    show_curves,
+    show_improvement,
+    show_leaderboard,
+    show_profiles,
+    show_toolbar,
+)
+from covey.report.sections.overview import show_overview
+from covey.report.sections.reproduce import show_reproduction
 from covey.report.speeds import Speed
 from covey.report.summary import ReportSummary
 
@@ -72,7 +83,7 @@ def _main(summary: ReportSummary | None, shown: Sequence[Section]) -> Html:
     if summary is None or not charts:
         return join(_section(section) for section in shown)
     first, *others = charts
-    toolbar = sections.toolbar(summary)
+    toolbar = show_toolbar(summary)
     together = tag("div", _heading(first), toolbar, first.body, [_section(section) for section in others])
     place = shown.index(first)
     before, after = shown[:place], shown[place + len(charts) :]
@@ -97,17 +108,17 @@ def _hash(source: str) -> str:
 
 def _sections(content: Content) -> Iterable[Section]:
     summary, benchmarks = content.summary, content.benchmarks
-    yield Section("summary", "What was run", sections.overview(summary, benchmarks))
+    yield Section("summary", "What was run", show_overview(summary, benchmarks))
     if summary is not None:
-        yield Section("leaderboard", "Leaderboard", sections.leaderboard(summary))
-        yield Section("curves", "Learning curves", sections.curves(summary))
-        yield Section("profiles", "Performance profiles", sections.profiles(summary))
-        yield Section("improvement", "Probability of improvement", sections.improvement(summary))
-        yield Section("tasks", "Task by task", sections.tasks(summary))
-        yield Section("cost", "Cost", sections.cost(summary))
-    yield Section("speed", "Machines", sections.speeds(content.speeds))
+        yield Section("leaderboard", "Leaderboard", show_leaderboard(summary))
+        yield Section("curves", "Learning curves", show_curves(summary))
+        yield Section("profiles", "Performance profiles", show_profiles(summary))
+        yield Section("improvement", "Probability of improvement", show_improvement(summary))
+        yield Section("tasks", "Task by task", show_tasks(summary))
+        yield Section("cost", "Cost", show_costs(summary))
+    yield Section("speed", "Machines", show_speeds(content.speeds))
     if summary is not None:
-        yield Section("reproduce", "Reproducing it", sections.reproduce(summary, benchmarks))
+        yield Section("reproduce", "Reproducing it", show_reproduction(summary, benchmarks))
 
 
 def _header(content: Content, shown: Sequence[Section]) -> Html:

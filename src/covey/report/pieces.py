@@ -6,10 +6,12 @@ import math
 from collections.abc import Iterable, Sequence
 
 from covey.report import text
-from covey.report.figures import COLOURS, DASHES
+from covey.report.drawing import COLOURS, DASHES
 from covey.report.markup import Html, join, tag
 from covey.report.statistics import Estimate
-from covey.report.summary import ReportSummary
+from covey.report.summary import Curve, ReportSummary
+
+NO_BREAK = "\u00a0"  # a space at which lines do not break
 
 
 def chart(kind: str, label: str, index: int = 0) -> Html:
@@ -97,3 +99,12 @@ def shaded_cell(share: float, content: object, *, half: bool) -> Html:
     if not math.isfinite(share):
         return tag("td", content, class_="empty")
     return tag("td", content, class_=f"p{round(10 * share) if half else 5 + round(5 * share)}")
+
+
+def describe_ends(curves: Iterable[Curve], digits: int) -> str:
+    """Where each curve ends, in words: the text alternative of a chart."""
+    return "; ".join(
+        f"{curve.algorithm} {text.number(float(curve.y.value[-1]), digits)} at {float(curve.x[-1]):,.0f}"
+        for curve in curves
+        if len(curve.x)
+    )

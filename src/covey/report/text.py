@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable
 from covey.report.statistics import Estimate
 
 UNDEFINED = "n/a"
+SCORE_PLACES = 3  # digits behind the point of a score
 
 
 def clean(text: str) -> str:
