@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from covey.report import text
+from covey.report.statistics import Band, Estimate
 from covey.report.summary import Curve, Profile, ReportSummary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Told apart with every common kind of colour blindness, and in grey by their order of lightness as far as seven can be.
+# Distinct with every common kind of colour blindness, and in grey by lightness, as far as seven colours can be.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#4aa3df", "#707070")
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1, 1, 1)))
 COLUMN_INCHES = 3.4
@@ -51,14 +52,14 @@ STYLE: Any = {  # matplotlib's parameters
 
 
 def make_figure(width: float, height: float) -> Figure:
-    """For several panels, or names of any length beside them."""
+    """A figure for several panels, or with names of any length beside them."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def make_single_panel(right: float = 0.985) -> tuple[Figure, Axes]:
-    """One panel over numbers: what stands beside it is known, and need not be laid out."""
+    """A figure with one panel. Its margins are known, so it needs no layout."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(COLUMN_INCHES, 2.2))
@@ -72,16 +73,17 @@ def look_of(summary: ReportSummary, algorithm: str) -> tuple[str, Any]:
 
 
 def label_of(summary: ReportSummary, algorithm: str) -> str:
-    """An algorithm's name, shortened where it is long, and like no other's."""
+    """An algorithm's name, shortened if it is long, and different from every other label."""
     return escape_mathtext(text.shorten_all(summary.algorithms, LONGEST_NAME)[algorithm])
 
 
 def escape_mathtext(name: str) -> str:
-    """Matplotlib takes a pair of dollars for mathematics."""
+    """Escapes dollars: Matplotlib reads text between two of them as mathematics."""
     return name.replace("$", r"\$")
 
 
-def draw_line(summary: ReportSummary, panel: Axes, algorithm: str, x: np.ndarray, y: Any) -> None:
+def draw_line(summary: ReportSummary, panel: Axes, algorithm: str, x: np.ndarray, y: Band) -> None:
+    """An algorithm's line over x [P], with the band around it."""
     colour, dash = look_of(summary, algorithm)
     panel.plot(
         x,
@@ -95,14 +97,15 @@ def draw_line(summary: ReportSummary, panel: Axes, algorithm: str, x: np.ndarray
     panel.fill_between(x, y.low, y.high, color=colour, alpha=0.15, linewidth=0)
 
 
-def draw_interval(panel: Axes, row: int, estimate: Any, colour: str) -> None:
+def draw_interval(panel: Axes, row: int, estimate: Estimate, colour: str) -> None:
+    """A bar for the interval and a mark at the estimate, in one row of a panel."""
     if math.isfinite(estimate.low) and math.isfinite(estimate.high):
         panel.barh(row, estimate.high - estimate.low, left=estimate.low, height=0.55, color=colour, alpha=0.45)
     panel.vlines(estimate.value, row - 0.36, row + 0.36, color=colour, linewidth=1.6)
 
 
 def draw_legend(figure: Figure, summary: ReportSummary, drawn: Sequence[Curve | Profile]) -> int:
-    """Below all panels; each algorithm once, in as many columns as their names leave room for. Returns its rows."""
+    """Draws the legend below all panels, in as many columns as fit. Returns its number of rows."""
     from matplotlib.lines import Line2D
 
     shown = {line.algorithm for line in drawn}
@@ -122,12 +125,12 @@ def draw_legend(figure: Figure, summary: ReportSummary, drawn: Sequence[Curve | 
         borderaxespad=0.2,
     )
     for place, name in zip(legend.get_texts(), names, strict=True):
-        place.set_text(name)  # afterwards: given as a label, a name that begins with _ would be left out
+        place.set_text(name)  # set afterwards: Matplotlib leaves out labels that begin with _
     return math.ceil(len(names) / columns)
 
 
 def draw_note(figure: Figure, note: str, legend_rows: int = 0) -> None:
-    """Small print under the figure and its legend; saving with a tight box makes room for both."""
+    """Draws small print under the figure and its legend. Saving with a tight box makes room for both."""
     width = int(figure.get_figwidth() * NOTE_CHARACTERS_PER_INCH)
     lines = textwrap.wrap(escape_mathtext(" ".join(note.split())), width)
     below = 0.04 + (0.1 + 0.135 * legend_rows if legend_rows else 0.0)  # inches
@@ -136,7 +139,7 @@ def draw_note(figure: Figure, note: str, legend_rows: int = 0) -> None:
 
 
 def limit_y(panel: Axes, curves: Sequence[Curve], levels: Sequence[float] = ()) -> None:
-    """Shows every mean, intervals as far as they do not flatten the means, and levels that are not far off."""
+    """Limits the y axis to every mean, intervals unless they would flatten the means, and levels that are near."""
     values = _finite([curve.y.value for curve in curves])
     low, high = float(values.min()), float(values.max())
     room = max(high - low, 0.02 * max(abs(low), abs(high)), 1e-9)
@@ -149,23 +152,26 @@ def limit_y(panel: Axes, curves: Sequence[Curve], levels: Sequence[float] = ()) 
 
 def _finite(arrays: Sequence[np.ndarray]) -> np.ndarray:
     values = np.concatenate(arrays)
-    return values[np.isfinite(values)]
+    finite: np.ndarray = values[np.isfinite(values)]
+    return finite
 
 
 def use_few_ticks(panel: Axes, number: int) -> None:
+    """At most about `number` ticks on the x axis."""
     from matplotlib.ticker import MaxNLocator
 
     panel.xaxis.set_major_locator(MaxNLocator(number, steps=[1, 2, 5, 10]))
 
 
 def use_short_numbers(panel: Axes) -> None:
-    """50k, 2.5M instead of a power of ten beside the axis."""
+    """Labels the x axis 50k or 2.5M, without a power of ten beside it."""
     from matplotlib.ticker import FuncFormatter
 
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
 
 
 def short_number(value: float) -> str:
+    """`950`, `50k`, `2.5M`, `3G`."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:g}{letter}"
@@ -173,12 +179,12 @@ def short_number(value: float) -> str:
 
 
 def spread(heights: Sequence[float], apart: float, low: float, high: float) -> list[float]:
-    """`heights` moved as little as keeps them `apart`, in their order; between `low` and `high` as far as they fit.
+    """Moves `heights` as little as possible so that they are `apart`, and between `low` and `high` if they fit.
 
     Heights that are too close form a block around their mean; a block that then touches the next one joins it.
     """
     order = sorted(range(len(heights)), key=heights.__getitem__)
-    blocks: list[list[float]] = []  # of each height, where it would have its block begin
+    blocks: list[list[float]] = []  # for each height, where its block would begin
     for place, index in enumerate(order):
         blocks.append([heights[index] - place * apart])
         while len(blocks) > 1 and np.mean(blocks[-2]) > np.mean(blocks[-1]):

@@ -59,13 +59,13 @@ def draw_figures(
     formats: Sequence[str] = FORMATS,
     say: Callable[[str], None] = lambda message: None,
 ) -> list[Path]:
-    """Draws what the runs suffice for, in every format; returns the files. `say` is told what comes."""
+    """Draws every figure that the runs suffice for, in every format; returns the files. `say` receives progress."""
     import matplotlib
 
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name in a script that the font lacks
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # the font lacks some scripts
         for name, draw in list_figures(summary):
             say(f"drawing {name}")
             written.extend(_save(draw(), folder, name, formats))
@@ -73,6 +73,7 @@ def draw_figures(
 
 
 def list_figures(summary: ReportSummary) -> Iterator[tuple[str, Callable[[], Figure]]]:
+    """The name of each figure that the runs suffice for, and the function that draws it."""
     if summary.aggregates:
         yield "aggregate_intervals", functools.partial(draw_aggregates, summary)
     if summary.profiles:
@@ -96,7 +97,7 @@ def _drawable(curves: Sequence[Curve]) -> bool:
 
 
 def _save(figure: Figure, folder: Path, name: str, formats: Sequence[str]) -> Iterator[Path]:
-    # Laying out and measuring take much of the time, so they are done once for all formats.
+    # Laying out and measuring take most of the time, so they are done once for all formats.
     if figure.get_layout_engine() is not None:
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
@@ -111,7 +112,7 @@ def _save(figure: Figure, folder: Path, name: str, formats: Sequence[str]) -> It
 
 
 def draw_aggregates(summary: ReportSummary) -> Figure:
-    """Two by two panels: a bar for the interval, a line at the estimate."""
+    """IQM, median, mean and optimality gap in four panels: a bar for the interval, a mark at the estimate."""
     rows = len(summary.aggregates)
     figure = make_figure(COLUMN_INCHES, 2 * (0.16 * rows + 0.42))
     panels = figure.subplots(2, 2, sharey=True)
@@ -135,6 +136,7 @@ def draw_aggregates(summary: ReportSummary) -> Figure:
 
 
 def draw_profiles(summary: ReportSummary) -> Figure:
+    """Performance profiles of all algorithms."""
     figure, panel = make_single_panel()
     for profile in summary.profiles:
         draw_line(summary, panel, profile.algorithm, profile.thresholds, profile.share)
@@ -151,7 +153,7 @@ def draw_profiles(summary: ReportSummary) -> Figure:
 
 
 def draw_improvements(summary: ReportSummary) -> Figure:
-    """A row per pair, the first algorithm's name on the left and the second's on the right."""
+    """The probability of improvement of each pair, with the first algorithm on the left and the second on the right."""
     pairs = summary.improvements
     figure = make_figure(COLUMN_INCHES, 0.17 * len(pairs) + 0.6)
     panel = figure.subplots()
@@ -176,6 +178,7 @@ def draw_improvements(summary: ReportSummary) -> Figure:
 
 
 def draw_efficiency(summary: ReportSummary, curves: Sequence[Curve], unit: str) -> Figure:
+    """IQM of scores over training; `unit` of the x axis is "frames" or "seconds"."""
     figure, panel = make_single_panel()
     for curve in curves:
         draw_line(summary, panel, curve.algorithm, curve.x, curve.y)
@@ -191,6 +194,7 @@ def draw_efficiency(summary: ReportSummary, curves: Sequence[Curve], unit: str) 
 
 
 def draw_task(summary: ReportSummary, task: TaskCurves) -> Figure:
+    """The metric over training on one task."""
     figure, panel = make_single_panel(right=0.84)
     scale = summary.scale(task.task)
     draw_task_panel(summary, panel, task, scale, labels=True)
@@ -204,7 +208,7 @@ def draw_task(summary: ReportSummary, task: TaskCurves) -> Figure:
 
 
 def draw_tasks(summary: ReportSummary, tasks: Sequence[TaskCurves]) -> Figure:
-    """All tasks in one figure, three abreast."""
+    """The metric over training on all tasks, up to three side by side."""
     columns = 2 if len(tasks) in (2, 4) else 3
     rows = math.ceil(len(tasks) / columns)
     figure = make_figure(PAGE_INCHES, 1.75 * rows + 0.3)
@@ -224,6 +228,7 @@ def draw_tasks(summary: ReportSummary, tasks: Sequence[TaskCurves]) -> Figure:
 
 
 def draw_task_panel(summary: ReportSummary, panel: Axes, task: TaskCurves, scale: Scale, *, labels: bool) -> None:
+    """One task's curves, with lines for the random team and the references. `labels` leaves room for more names."""
     for curve in task.by_frames:
         draw_line(summary, panel, curve.algorithm, curve.x, curve.y)
     limit_y(panel, task.by_frames, [value for _, value in _levels(scale)])
@@ -235,7 +240,7 @@ def draw_task_panel(summary: ReportSummary, panel: Axes, task: TaskCurves, scale
     for name, value in shown:
         style = ":" if name == "random" else (0, (5, 2))
         panel.axhline(value, color=GREY, linewidth=0.8, linestyle=style, zorder=1)
-    # A label's height as a share of the panel's: small panels hold fewer.
+    # The height of a label as a share of the panel's height. Small panels hold fewer labels.
     apart = (high - low) * (0.055 if labels else 0.09)
     shown = shown[: 9 if labels else 4]
     for (name, _), height in zip(shown, spread([value for _, value in shown], apart, low, high), strict=True):
@@ -251,7 +256,7 @@ def draw_task_panel(summary: ReportSummary, panel: Axes, task: TaskCurves, scale
 
 
 def _levels(scale: Scale) -> list[tuple[str, float]]:
-    """What is drawn as lines: the random team, and what else there is to compare with, the best first."""
+    """The levels drawn as lines: the random team, then the references, best first."""
     levels = [("random", scale.random)] if scale.random is not None else []
     return levels + [(reference.algorithm, reference.value) for reference in scale.references]
 
@@ -273,7 +278,7 @@ def _count_seeds(summary: ReportSummary) -> str:
 
 
 def _describe_sources(scales: Sequence[Scale]) -> str:
-    """Where the dashed lines come from, each source once with its results where one task is shown."""
+    """The sources of the dashed lines, each once; with their values if only one task is shown."""
     by_source: dict[str, list[str]] = {}
     for scale in scales:
         for reference in scale.references:

@@ -1,8 +1,8 @@
-"""The report's page: one HTML file that holds its style, its script, its data and its pictures, and needs no network.
+"""The report's page: one HTML file with its style, script, data and pictures, which needs no network.
 
-Python writes all text and all tables, the script (page.js) draws the charts from the data that is embedded. Every name
-comes from files that anyone may have written: `markup.tag` escapes it, the data is JSON without `<`, the script makes
-text nodes only, and a content security policy lets nothing run but that one script.
+Python writes all text and tables; the script (page.js) draws the charts from the embedded data. Names come from files
+that anyone may have written, so `markup.tag` escapes them, the data is JSON without `<`, the script only makes text
+nodes, and a content security policy allows no other script.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from covey.report import text
-from covey.report.benchmarks import Benchmark
+from covey.report.benchmarks import BenchmarkRecord
 from covey.report.document import DRAWN, describe, drawn
 from covey.report.markup import Html, join, json_script, tag
 from covey.report.sections.by_task import show_tasks
@@ -34,29 +34,32 @@ from covey.report.sections.reproduce import show_reproduction
 from covey.report.speeds import Speed
 from covey.report.summary import ReportSummary
 
-WITH_CHARTS = ("curves", "profiles", "improvement", "tasks")  # sections, one after the other
+WITH_CHARTS = ("curves", "profiles", "improvement", "tasks")  # adjacent sections
 
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
-    """All that a page shows. Without runs there is no summary: a benchmark that has just begun, or speeds alone."""
+    """Everything a page shows. Without runs, as in a benchmark that has just begun, there is no summary."""
 
     title: str
     command: str  # that made the report
     summary: ReportSummary | None
-    benchmarks: Sequence[Benchmark] = ()
+    benchmarks: Sequence[BenchmarkRecord] = ()
     speeds: Sequence[Speed] = ()
     files: Sequence[Path] = ()  # written beside the page, relative to it
 
 
 @dataclass(frozen=True)
 class Section:
+    """A section of the page and its anchor in links."""
+
     anchor: str
     heading: str
     body: Html | None  # None: there is nothing to show
 
 
 def render_page(content: Content) -> str:
+    """The whole page as HTML."""
     style, script = _resource("page.css"), _resource("page.js")
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
@@ -66,7 +69,7 @@ def render_page(content: Content) -> str:
     data = drawn(describe(content.summary, content.title)) if content.summary else {name: [] for name in DRAWN}
     return string.Template(_resource("page.html")).substitute(
         version=join(importlib.metadata.version("covey")),
-        policy=policy,  # its quotes are single
+        policy=policy,  # its quotes are single, so it needs no escaping
         title=join(content.title),
         style=style,
         script=script,
@@ -78,7 +81,7 @@ def render_page(content: Content) -> str:
 
 
 def _main(summary: ReportSummary | None, shown: Sequence[Section]) -> Html:
-    """The sections in order; those with charts share a toolbar, which stays in sight while they are."""
+    """The sections in order. Those with charts share a toolbar that stays visible beside them."""
     charts = [section for section in shown if section.anchor in WITH_CHARTS]
     if summary is None or not charts:
         return join(_section(section) for section in shown)

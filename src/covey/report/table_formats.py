@@ -18,20 +18,25 @@ Cell = str | int | float | Estimate | None
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
+    """A row of a table."""
+
     cells: tuple[Cell, ...]
-    places: int = SCORE_PLACES  # of its numbers that are not whole
-    best: frozenset[int] = frozenset()  # columns to set in bold
+    places: int = SCORE_PLACES  # digits behind the point, for numbers that are not whole
+    best: frozenset[int] = frozenset()  # columns in bold
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    name: str  # of its files, without suffix
+    """A table, independent of its format."""
+
+    name: str  # of its files, without the suffix
     caption: str
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
 
 
 def to_csv(table: Table) -> str:
+    """CSV with all digits; a column of estimates becomes three, for the value and its limits."""
     output = io.StringIO()
     writer = csv.writer(output, lineterminator="\n")
     with_interval = [_has_estimates(table, column) for column in range(len(table.columns))]
@@ -48,6 +53,7 @@ def to_csv(table: Table) -> str:
 
 
 def to_markdown(table: Table) -> str:
+    """A Markdown table with its caption below."""
     rules = (" --- " if _is_text(table, column) else " ---: " for column in range(len(table.columns)))
     lines = [f"| {' | '.join(map(escape_markdown, table.columns))} |", f"|{'|'.join(rules)}|"]
     for row in table.rows:
@@ -57,7 +63,7 @@ def to_markdown(table: Table) -> str:
 
 
 def to_latex(table: Table) -> str:
-    """For a document that has \\usepackage{booktabs}."""
+    """A LaTeX table, for documents with \\usepackage{booktabs}."""
     alignment = "".join("l" if _is_text(table, column) else "r" for column in range(len(table.columns)))
     body = []
     for row in table.rows:
@@ -90,18 +96,19 @@ LATEX = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
-    "[": "{[}",  # after a line's \\ or a command, a bare one would open an optional argument
+    "[": "{[}",  # bare, it would open an optional argument after \\ or a command
     "]": "{]}",
     **{character: f"\\{character}" for character in "&%$#_{}"},
 }
 
 
 def escape_latex(name: str) -> str:
+    """Escapes all characters that mean something in LaTeX."""
     return "".join(LATEX.get(character, character) for character in name)
 
 
 def escape_markdown(name: str) -> str:
-    """Also against HTML, which Markdown passes on."""
+    """Escapes Markdown, and HTML, which Markdown passes through."""
     return re.sub(r"([\\`*_|\[\]~])", r"\\\1", name.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
 
 
@@ -135,7 +142,7 @@ def _csv_number(cell: Cell) -> str:
 
 
 def _csv_text(name: str) -> str:
-    """Spreadsheets run text that begins like a formula; the apostrophe keeps it text."""
+    """Spreadsheets run text that begins like a formula; an apostrophe keeps it text."""
     return f"'{name}" if name.startswith(("=", "+", "-", "@")) else name
 
 

@@ -15,16 +15,16 @@ from covey.files import write_atomically
 from covey.metrics import scored_groups
 from covey.report import text
 from covey.report.statistics import Estimate
-from covey.report.summary import Comparison, Final, ReportSummary
+from covey.report.summary import Final, ReportSummary
 from covey.report.table_formats import FORMS, Row, Table
 
 RANKS = "Ranks, 95%"
-FAILED = "†"  # marks what holds runs that failed
+FAILED = "†"  # marks results that include failed runs
 AGGREGATES = (("IQM", "iqm"), ("Median", "median"), ("Mean", "mean"), ("Optimality gap", "optimality_gap"))
 
 
 def write_tables(summary: ReportSummary, folder: Path) -> list[Path]:
-    """Writes every table that has rows, in the three forms; returns the files."""
+    """Writes every table that has rows, in every format; returns the files."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for table in filter(lambda table: table.rows, make_tables(summary)):
@@ -36,7 +36,7 @@ def write_tables(summary: ReportSummary, folder: Path) -> list[Path]:
 
 
 def make_tables(summary: ReportSummary) -> list[Table]:
-    """All of them; without rows where the runs do not suffice."""
+    """All tables; one that the runs do not suffice for has no rows."""
     return [
         aggregates_table(summary),
         finals_table(summary),
@@ -48,6 +48,7 @@ def make_tables(summary: ReportSummary) -> list[Table]:
 
 
 def aggregates_table(summary: ReportSummary) -> Table:
+    """Scores and ranks over all tasks."""
     aggregates = summary.aggregates
     best = {name: _best([getattr(a, field).value for a in aggregates], name) for name, field in AGGREGATES}
     rows = tuple(
@@ -75,6 +76,7 @@ def aggregates_table(summary: ReportSummary) -> Table:
 
 
 def finals_table(summary: ReportSummary) -> Table:
+    """Final values: a row per task, a column per algorithm."""
     rows = []
     for task in summary.tasks:
         finals = [summary.final(task, algorithm) for algorithm in summary.algorithms]
@@ -98,12 +100,12 @@ def finals_table(summary: ReportSummary) -> Table:
 
 
 def marked_task(task: str, finals: Sequence[Final | None]) -> str:
-    """Cells are numbers, so that a program can read them: the mark is at the task's name."""
+    """The task's name, marked if a run on it failed. The numbers stay bare so that programs can read them."""
     return f"{task} {FAILED}" if any(final is not None and final.failed for final in finals) else task
 
 
 def failures(summary: ReportSummary) -> list[str]:
-    """In words, which runs failed: `† mappo on vmas/balance: 3 of 5 seeds failed (0, 2, 3)`."""
+    """The failed runs of each cell in words: `† mappo on vmas/balance: 3 of 5 seeds failed (0, 2, 3)`."""
     return [
         f"{FAILED} {final.algorithm} on {final.task}: {len(final.failed)} of {len(final.seeds)} seeds failed "
         f"({', '.join(final.failed)})"
@@ -113,6 +115,7 @@ def failures(summary: ReportSummary) -> list[str]:
 
 
 def groups_table(summary: ReportSummary) -> Table:
+    """Returns of each group, on tasks whose groups oppose each other."""
     rows = tuple(
         Row(cells=(final.task, final.algorithm, final.group, final.mean), places=text.places([final.mean.value]))
         for final in summary.group_finals
@@ -132,6 +135,7 @@ def describe_teams(teams: Sequence[Sequence[str]]) -> str:
 
 
 def improvements_table(summary: ReportSummary) -> Table:
+    """Pairs of algorithms over all tasks."""
     rows = tuple(
         Row(cells=(c.first, c.second, len(c.tasks), c.probability, c.p_value, c.p_corrected))
         for c in summary.improvements
@@ -147,8 +151,19 @@ def improvements_table(summary: ReportSummary) -> Table:
 
 
 def task_comparisons_table(summary: ReportSummary) -> Table:
+    """Pairs of algorithms on each task."""
     rows = tuple(
-        Row(cells=(task_of(c), c.first, c.second, c.probability.value, c.p_value, c.p_corrected, c.smallest_p))
+        Row(
+            cells=(
+                text.name_list(c.tasks),
+                c.first,
+                c.second,
+                c.probability.value,
+                c.p_value,
+                c.p_corrected,
+                c.smallest_p,
+            )
+        )
         for c in summary.task_comparisons
     )
     caption = _sentences("Pairs of algorithms, task by task", summary.test_text)
@@ -157,6 +172,7 @@ def task_comparisons_table(summary: ReportSummary) -> Table:
 
 
 def costs_table(summary: ReportSummary) -> Table:
+    """How long runs took."""
     rows = tuple(
         Row(
             cells=(
@@ -194,7 +210,7 @@ def costs_table(summary: ReportSummary) -> Table:
 
 
 def mean_rank(summary: ReportSummary, algorithm: str) -> Estimate | None:
-    """Without limits: those of the ranks are whole numbers and no interval of their mean (`likely_ranks`)."""
+    """An algorithm's mean rank. It has no limits: `likely_ranks` has the range of its ranks."""
     if summary.ranking is None or algorithm not in summary.ranking.algorithms:
         return None
     value = float(summary.ranking.mean_rank.value[summary.ranking.algorithms.index(algorithm)])
@@ -202,7 +218,7 @@ def mean_rank(summary: ReportSummary, algorithm: str) -> Estimate | None:
 
 
 def likely_ranks(summary: ReportSummary, algorithm: str) -> str:
-    """The ranks that an algorithm has in 95% of the bootstrap's repetitions: `1`, or `1 to 3`; "" where not known."""
+    """The ranks of an algorithm in 95% of the bootstrap's repetitions: `1`, or `1 to 3`; "" if unknown."""
     if summary.ranking is None or algorithm not in summary.ranking.algorithms:
         return ""
     band = summary.ranking.mean_rank[summary.ranking.algorithms.index(algorithm)]
@@ -211,21 +227,17 @@ def likely_ranks(summary: ReportSummary, algorithm: str) -> str:
     return f"{band.low:.0f}" if band.low == band.high else f"{band.low:.0f} to {band.high:.0f}"
 
 
-def task_of(comparison: Comparison) -> str:
-    return text.name_list(comparison.tasks)
-
-
 def _whole(value: float | None) -> int | None:
     return None if value is None or not math.isfinite(value) else round(value)
 
 
 def _best(values: Sequence[float], aggregate: str) -> frozenset[int]:
-    """Scores are better when larger, whichever way the metric points; the optimality gap is what is missing to 1."""
+    """Where the best values are. Larger scores are better for every metric, but smaller optimality gaps."""
     return _largest([-value for value in values] if aggregate == "Optimality gap" else values)
 
 
 def _largest(values: Sequence[float]) -> frozenset[int]:
-    """Where the largest stand; nowhere if there is nothing to compare."""
+    """Where the largest values are; nowhere if there are fewer than two to compare."""
     finite = [value for value in values if math.isfinite(value)]
     if len(finite) < 2:
         return frozenset()

@@ -8,7 +8,7 @@ from typing import Any
 
 from covey.experiment.console import format_seconds
 from covey.report import text
-from covey.report.benchmarks import STATES, Attempt, Benchmark
+from covey.report.benchmarks import STATES, Attempt, BenchmarkRecord
 from covey.report.document import last
 from covey.report.markup import Html, join, tag
 from covey.report.pieces import NO_BREAK, command_box, note, table
@@ -19,7 +19,7 @@ PROBLEMS_SHOWN = 8
 SHOWN_PACKAGES = ("covey", "jax", "jaxlib", "numpy", "flax", "optax")
 
 
-def show_overview(summary: ReportSummary | None, benchmarks: Sequence[Benchmark]) -> Html:
+def show_overview(summary: ReportSummary | None, benchmarks: Sequence[BenchmarkRecord]) -> Html:
     """What was run, what failed, what is odd, on which machines, and how to read the numbers."""
     attempts = [attempt for benchmark in benchmarks for attempt in benchmark.attempts]
     facts = [*(_facts(summary) if summary else []), *(_attempt_facts(attempts) if attempts else [])]

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 import yaml
 
-from covey.report.benchmarks import Benchmark
+from covey.report.benchmarks import BenchmarkRecord
 from covey.report.markup import Html, join, tag
 from covey.report.pieces import command_box, note
 from covey.report.runs import Run
 from covey.report.summary import ReportSummary
 
 
-def show_reproduction(summary: ReportSummary, benchmarks: Sequence[Benchmark]) -> Html:
+def show_reproduction(summary: ReportSummary, benchmarks: Sequence[BenchmarkRecord]) -> Html:
     """For each task and algorithm: commands, configurations, and the files that were read."""
     cells: dict[tuple[str, str], list[Run]] = {}
     for run in summary.runs:
@@ -29,7 +29,7 @@ def _place(summary: ReportSummary, cell: tuple[str, str]) -> tuple[int, int]:
     return summary.tasks.index(cell[0]), summary.algorithms.index(cell[1])
 
 
-def _show_recipes(runs: Sequence[Run], benchmarks: Sequence[Benchmark]) -> Html:
+def _show_recipes(runs: Sequence[Run], benchmarks: Sequence[BenchmarkRecord]) -> Html:
     """Seeds with the same command and configuration share one recipe."""
     recipes: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
@@ -45,7 +45,7 @@ def _show_recipes(runs: Sequence[Run], benchmarks: Sequence[Benchmark]) -> Html:
     return join(parts)
 
 
-def train_command(run: Run, benchmarks: Sequence[Benchmark]) -> str:
+def train_command(run: Run, benchmarks: Sequence[BenchmarkRecord]) -> str:
     """The command that trains this run again; "" if it is not recorded.
 
     A benchmark's workers start its runs, so benchmark.yaml has their commands.
