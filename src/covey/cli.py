@@ -462,7 +462,7 @@ KINDS = [kind for kind in LISTS if kind != "summary"]
 
 OPTIONS = {  # the fields of verbs that have some of their own
     "evaluate": EvaluateOptions,
-    "benchmark": "covey.launch.benchmark:Options",
+    "benchmark": "covey.launch.benchmark:BenchmarkOptions",
     "report": "covey.report.report:ReportOptions",
     "speed": "covey.launch.speed:SpeedOptions",
 }

@@ -19,12 +19,10 @@ from covey.launch.benchmark import (
     NOT_IDENTITY_EXPERIMENT,
     Benchmark,
     identity,
-    is_done,
     make_benchmark,
     read_preset,
-    write_description,
-    write_status,
 )
+from covey.launch.benchmark_files import is_done, write_description, write_status
 
 SMALL = ("algorithms=[ippo,iql]", "tasks=[probe/copy]", "seeds=2", "run_dir=bench")
 

@@ -19,11 +19,14 @@ from covey import cli
 from covey.experiment.config import to_dict
 from covey.experiment.lease import hold
 from covey.experiment.run_directory import RunDirectory
-from covey.launch import local
-from covey.launch.benchmark import Benchmark, Experiment, is_done, make_benchmark, read_status
+from covey.launch import pool
+from covey.launch.benchmark import Benchmark, BenchmarkExperiment, make_benchmark
+from covey.launch.benchmark_files import is_done, read_status
 from covey.launch.devices import Slot, make_slots
-from covey.launch.local import choose, describe_death, read_progress
 from covey.launch.overview import Overview
+from covey.launch.pool import choose_next
+from covey.launch.progress import read_progress
+from covey.launch.worker_process import describe_death
 
 TINY = (
     "model.layers=[8]",
@@ -47,11 +50,11 @@ def run(folder: Path, *more: str) -> int:
     return cli.main(["benchmark", *words(folder, *more)])
 
 
-def experiments(folder: Path, *more: str) -> tuple[Experiment, ...]:
+def experiments(folder: Path, *more: str) -> tuple[BenchmarkExperiment, ...]:
     return make_benchmark(words(folder, *more)).experiments
 
 
-def evaluations(experiment: Experiment) -> list[Any]:
+def evaluations(experiment: BenchmarkExperiment) -> list[Any]:
     """What a run's evaluations gave, without what the clock gives."""
     results = RunDirectory.open(experiment.run_directory).read_results()
     assert results is not None
@@ -140,7 +143,7 @@ def wait_for(condition: Any, seconds: float = 120.0) -> None:
         time.sleep(0.02)
 
 
-def share(experiment: Experiment) -> float:
+def share(experiment: BenchmarkExperiment) -> float:
     return read_progress(experiment).get("share", 0.0)
 
 
@@ -232,14 +235,14 @@ def make(*more: str) -> Benchmark:
 def test_what_a_worker_gets_next() -> None:
     ippo_0, ippo_1, iql_0, iql_1 = make().experiments
     pending = [ippo_0, ippo_1, iql_0, iql_1]
-    assert choose(pending, None, set()) is ippo_0
-    assert choose(pending[1:], None, {ippo_0.name}) is iql_0  # nobody has compiled it yet
-    assert choose([ippo_1, iql_1], iql_0.name, {ippo_0.name}) is iql_1  # its own
-    assert choose([ippo_1], iql_0.name, {ippo_0.name}) is ippo_1  # rather than be idle
+    assert choose_next(pending, None, set()) is ippo_0
+    assert choose_next(pending[1:], None, {ippo_0.name}) is iql_0  # nobody has compiled it yet
+    assert choose_next([ippo_1, iql_1], iql_0.name, {ippo_0.name}) is iql_1  # its own
+    assert choose_next([ippo_1], iql_0.name, {ippo_0.name}) is ippo_1  # rather than be idle
 
 
 def test_slots_that_are_bound_to_no_cores_have_a_worker_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[Experiment] = []
+    given: list[BenchmarkExperiment] = []
 
     class Standing(SimpleNamespace):
         """In for a worker process."""
@@ -247,17 +250,17 @@ def test_slots_that_are_bound_to_no_cores_have_a_worker_each(tmp_path: Path, mon
         def __init__(self, slot: Slot, log: Path):
             super().__init__(slot=slot, stdout=None, compiled=None, experiment=None, started_at="")
 
-        def give(self, experiment: Experiment, render: bool) -> None:
+        def give(self, experiment: BenchmarkExperiment, render: bool) -> None:
             self.experiment = experiment
             given.append(experiment)
 
-    monkeypatch.setattr(local, "Process", Standing)
+    monkeypatch.setattr(pool, "WorkerProcess", Standing)
     selector = SimpleNamespace(register=lambda *arguments: None)
-    monkeypatch.setattr(local.selectors, "DefaultSelector", lambda: selector)
+    monkeypatch.setattr(pool.selectors, "DefaultSelector", lambda: selector)
     (tmp_path / "status").mkdir()
     slots = make_slots("cpu", 1, cores=range(4), most=3)
     assert slots[0] == slots[1] == slots[2]
-    local.Pool(make(f"run_dir={tmp_path}"), slots, Overview(), [])._hand_out()
+    pool.Pool(make(f"run_dir={tmp_path}"), slots, Overview(), [])._hand_out()
     assert len(given) == 3
 
 

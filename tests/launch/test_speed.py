@@ -11,7 +11,7 @@ import pytest
 
 from covey import cli
 from covey.launch import speed, timing
-from covey.launch.speed import Row, elasticity, find, find_limit, good_row, judge, recommend
+from covey.launch.speed_rules import Row, choose_row, describe_rows, elasticity, find_limit, judge, recommend
 
 
 def row(
@@ -58,26 +58,26 @@ def test_the_recommendation_takes_no_more_environments_than_it_needs() -> None:
     # 1000, 9100, 10000 frames per second on one core; 15000 at most on two.
     one = [row(1, 0.01), row(64, 640 / 9100), row(512, 5120 / 10000)]
     two = [row(64, 640 / 12000, "cpu x2"), row(512, 5120 / 15000, "cpu x2")]
-    assert good_row(one)["environments"] == 64
+    assert choose_row(one)["environments"] == 64
     assert recommend(one)["words"] == "experiment.platform=cpu experiment.devices=1 experiment.num_envs=64"
     best = recommend([*one, *two])
     assert (best["device"], best["environments"]) == ("cpu x2", 512)
     assert best["frames_per_second"] == pytest.approx(15000)
-    assert "2 cores are 1.50 times one, at 512 environments" in find(judge([*one, *two]))
+    assert "2 cores are 1.50 times one, at 512 environments" in describe_rows(judge([*one, *two]))
 
 
 def test_why_the_gpu_is_slower_than_the_cpu() -> None:
     cpu = [row(8, 0.01), row(64, 0.08), row(512, 0.64)]  # 8000 frames per second throughout
     gpu = [row(8, 0.1, "gpu 0"), row(64, 0.1, "gpu 0"), row(512, 0.1, "gpu 0")]  # 800, 6400, 51200
-    findings = find(judge([*cpu, *gpu]))
+    findings = describe_rows(judge([*cpu, *gpu]))
     assert (
         "gpu 0 is slower than the CPU at 64 environments (0.80 times, for launch overhead); from 512 on it is faster"
         in findings
     )
     assert recommend([*cpu, *gpu])["device"] == "gpu 0"
-    never = find(judge([*cpu, *gpu[:2]]))
+    never = describe_rows(judge([*cpu, *gpu[:2]]))
     assert any(text.endswith("(0.80 times, for launch overhead)") for text in never)
-    assert "gpu 0 is faster than the CPU at every number of environments" in find(judge([*cpu, gpu[2]]))
+    assert "gpu 0 is faster than the CPU at every number of environments" in describe_rows(judge([*cpu, gpu[2]]))
 
 
 TINY = ["task=probe/copy", "algorithm=ippo", "model.layers=[8]", "experiment.rollout_length=8", "seconds=0.01"]
