@@ -118,7 +118,7 @@ def test_again_runs_the_new_and_the_failed_only(
     assert [e.status_file.read_bytes() for e in (first, second)] == statuses
     assert all(read_status(e)["state"] == "failed" for e in failed)
     assert run(folder, *more, "only=3") == 0
-    assert "all is done already" in capsys.readouterr().out
+    assert "everything is already done" in capsys.readouterr().out
 
 
 def test_force_redoes(finished: tuple[Path, int, str]) -> None:
@@ -148,7 +148,7 @@ def share(experiment: BenchmarkExperiment) -> float:
 
 
 def test_interrupted_and_killed_it_goes_on(tmp_path: Path) -> None:
-    """SIGTERM saves; kill -9 of everything loses little; the same command goes on."""
+    """SIGTERM saves; kill -9 of everything loses little; the same command continues."""
     command = [sys.executable, "-m", "covey.cli", "benchmark", *words(tmp_path, *LONGER)]
     [experiment] = experiments(tmp_path, *LONGER)
 

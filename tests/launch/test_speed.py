@@ -63,7 +63,7 @@ def test_the_recommendation_takes_no_more_environments_than_it_needs() -> None:
     best = recommend([*one, *two])
     assert (best["device"], best["environments"]) == ("cpu x2", 512)
     assert best["frames_per_second"] == pytest.approx(15000)
-    assert "2 cores are 1.50 times one, at 512 environments" in describe_rows(judge([*one, *two]))
+    assert "2 cores are 1.50 times as fast as one, at 512 environments" in describe_rows(judge([*one, *two]))
 
 
 def test_why_the_gpu_is_slower_than_the_cpu() -> None:
@@ -71,8 +71,8 @@ def test_why_the_gpu_is_slower_than_the_cpu() -> None:
     gpu = [row(8, 0.1, "gpu 0"), row(64, 0.1, "gpu 0"), row(512, 0.1, "gpu 0")]  # 800, 6400, 51200
     findings = describe_rows(judge([*cpu, *gpu]))
     assert (
-        "gpu 0 is slower than the CPU at 64 environments (0.80 times, for launch overhead); from 512 on it is faster"
-        in findings
+        "gpu 0 is slower than the CPU at 64 environments (0.80 times as fast, limited by launch overhead); "
+        "it is faster from 512 environments" in findings
     )
     assert recommend([*cpu, *gpu])["device"] == "gpu 0"
     never = describe_rows(judge([*cpu, *gpu[:2]]))
@@ -197,7 +197,7 @@ def test_it_times_learning_from_replay(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("environments=[0]", "environments takes numbers from 1 on, not [0]"),
+        ("environments=[0]", "environments takes numbers of at least 1, not [0]"),
         ("environments=8", "speed.environments takes a list, not 8"),
         ("seconds=0", "seconds must be above 0"),
         ("output=no/such/folder/speed.json", "there is no such folder"),

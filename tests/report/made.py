@@ -106,7 +106,7 @@ def write_speed(path: Path, name: str, rate: float) -> Path:
         "versions": {"covey": "0.1.0"},
         "settings": {"task": "vmas/navigation", "algorithm": "mappo", "model": "mlp"},
         "rows": [row],
-        "findings": ["2 cores are 1.80 times one"],
+        "findings": ["2 cores are 1.80 times as fast as one"],
         "recommendation": {"words": "experiment.num_envs=64"},
     }
     path.write_text(json.dumps(content, indent=2))

@@ -140,13 +140,13 @@ def test_values_are_read_as_typed(name: str, text: str, expected: Any) -> None:
         (["normalisation=anchor"], "unknown value for report.normalisation 'anchor'; nearest: anchors"),
         (["legend={mapo: X}"], "unknown algorithm in the legend 'mapo'; nearest: mappo"),
         (["legend={mappo: ippo}"], "the legend gives two algorithms the name 'ippo'"),
-        (["legend={mappo: 3}"], "legend takes names for names"),
+        (["legend={mappo: 3}"], "legend maps names to names"),
         (["legend=[mappo]"], "report.legend takes a mapping"),
         (["order=[mapo]"], "unknown algorithm 'mapo'; nearest: mappo"),
         (["pairs=[[mappo]]"], "a pair is two algorithms, not ['mappo']"),
         (["pairs=[[mappo,qmix]]"], "unknown algorithm 'qmix'"),
-        (["formats=[gif]"], "unknown format 'gif'; there are png, svg, pdf"),
-        (["order=[a"], "cannot read order=[a: it is no YAML"),
+        (["formats=[gif]"], "unknown format 'gif'; the formats are png, svg, pdf"),
+        (["order=[a"], "cannot read order=[a: it is not YAML"),
         (["port=99999"], "port must be between 0 and 65535"),
         (["serve=maybe"], "report.serve takes bool, not 'maybe'"),
         (["titel=x"], "unknown key of report 'titel'; nearest: title"),
@@ -239,7 +239,7 @@ def test_numbers_of_any_size_make_a_page(tmp_path: Path, capfd: pytest.CaptureFi
     summary = summary_of(tmp_path / "report")
     assert {final["algorithm"]: final["mean"]["value"] for final in summary["finals"]} == {"huge": 0.0, "mappo": 1.0}
     said = [problem["what"] for problem in summary["problems"]]
-    assert "lines of its metrics are no records" in said
+    assert "some lines of its metrics are not records" in said
     assert "6 of 8 values of mean_return are null, not finite or too large" in said
 
 
@@ -400,7 +400,7 @@ def test_the_terminal_says_what_the_page_does(tmp_path: Path, capsys: pytest.Cap
     printed = capsys.readouterr().out.splitlines()
     assert any(line.startswith("Few seeds: 2") for line in printed)
     at = printed.index("30 things to know about these results:")
-    assert "odd0.json: damaged or no JSON, left out" in printed[at + 1]
+    assert "odd0.json: damaged or not JSON, left out" in printed[at + 1]
     assert printed[at + 21] == "  and 10 more: the page names them"
     page = (tmp_path / "report" / "index.html").read_text()
     assert page.count("Few seeds: 2") == 4  # at the leaderboard, the ranks, the profiles, the probabilities

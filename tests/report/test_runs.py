@@ -174,7 +174,7 @@ def test_single_numbers_are_lists_of_one(tmp_path):
         ("3", "no results"),
         (nested({}), "no results"),
         (nested({"step_0": 3}), "no results"),
-        (nested({"absolute_metrics": {}}), "no evaluation in it"),
+        (nested({"absolute_metrics": {}}), "it has no evaluation"),
         (nested({"step_0": {"step_count": None, "mean_return": [1]}}), "no step_count"),
     ],
 )
@@ -209,7 +209,7 @@ def test_values_that_are_no_numbers_are_named(tmp_path):
     run, problems = read_one(write(tmp_path / "a.json", nested(steps)))
     assert run.episodes["mean_return"][0].tolist() == [1] and run.episodes["note"][0].size == 0
     for metric in ("note", "tree", "rows"):
-        assert said(problems, metric, "no number")
+        assert said(problems, metric, "not a number")
 
 
 def test_a_metric_that_some_evaluations_lack_stays_aligned(tmp_path):
@@ -305,7 +305,7 @@ def test_missing_absolute_metrics_and_unfinished_runs_are_named(tmp_path):
     write_run(tmp_path / "a", nested(STEPS), config={"experiment": {"frames": 8000}})
     _, problems = read_runs([tmp_path])
     assert said(problems, "no absolute metric for seed 0", "last evaluations")
-    assert said(problems, "stopped at 2,000 of 8,000 frames", "shown as far as it is")
+    assert said(problems, "stopped at 2,000 of 8,000 frames", "shown as far as it got")
 
 
 def test_an_unfinished_run_beside_finished_ones_is_left_out_of_scores(tmp_path):
@@ -388,7 +388,7 @@ def test_duplicates_are_named_and_the_first_counts(tmp_path):
     write(tmp_path / "1.json", nested(STEPS | ABSOLUTE))
     write(tmp_path / "2.json", nested(other))
     run, problems = read_one(tmp_path)
-    assert run.source.name == "1.json" and said(problems, "2.json", "again", "1.json counts")
+    assert run.source.name == "1.json" and said(problems, "2.json", "duplicate", "1.json counts")
 
 
 # ------------------------------------------------------------------------------------------------- telling runs apart

@@ -433,7 +433,7 @@ def test_one_run_on_a_task_leaves_no_intervals_over_tasks():
     assert np.isnan(mappo.iqm.low) and np.isfinite(ippo.iqm.low)
     assert summary.ranking is not None and summary.ranking.probabilities is None
     assert np.isnan(summary.improvements[0].probability.low)
-    assert said(summary, "aggregates", "one run only of mappo on made-up/b", "no intervals over tasks")
+    assert said(summary, "aggregates", "only one run of mappo on made-up/b", "no intervals over tasks")
 
 
 # ------------------------------------------------------------------------------------------------------------- curves

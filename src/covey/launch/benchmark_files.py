@@ -101,7 +101,7 @@ def _read_description(path: Path) -> dict[str, Any]:
         return {"kind": "covey-benchmark", "commands": [], "experiments": []}
     lists = isinstance(known, dict) and all(isinstance(known.get(key), list) for key in ("commands", "experiments"))
     if not lists or not all(isinstance(entry, dict) and "name" in entry for entry in known["experiments"]):
-        raise UsageError(f"{path} is no benchmark of covey's; choose another run_dir")
+        raise UsageError(f"{path} is not a benchmark of covey; choose another run_dir")
     return dict(known)
 
 

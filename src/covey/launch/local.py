@@ -46,14 +46,14 @@ def run_benchmark(benchmark: Benchmark) -> None:
         try:
             pool.run()
         except OSError as error:
-            raise CoveyError(f"cannot go on with {benchmark.folder}: {error}") from error
+            raise CoveyError(f"cannot continue {benchmark.folder}: {error}") from error
         overview.line(f"{pool.summary()}: {benchmark.folder}")
     if received:
-        raise Interrupted(received[0], "interrupted: running experiments were saved; the same command goes on")
+        raise Interrupted(received[0], "interrupted: running experiments were saved; the same command continues them")
     if pool.failed:
         first = pool.failed[0]
         raise CoveyError(
-            f"{len(pool.failed)} of {len(benchmark.chosen)} experiments failed, the first being {first.title}: "
+            f"{len(pool.failed)} of {len(benchmark.chosen)} experiments failed, the first is {first.title}: "
             f"{pool.errors[first.index]}"
         )
 

@@ -45,7 +45,7 @@ class Pool:
         """Runs all experiments that are not done."""
         todo, workers = len(self._pending), len(self._slots)
         before = f"{self._done} of {len(self._experiments)} done before, " if self._done else ""
-        self._overview.line(f"{before}{todo} to run, {workers} side by side" if todo else "all is done already")
+        self._overview.line(f"{before}{todo} to run, {workers} in parallel" if todo else "everything is already done")
         try:
             while self._pending or any(worker.experiment for worker in self._workers):
                 if self._received and not self._stopping:
@@ -63,7 +63,7 @@ class Pool:
     def _stop(self) -> None:
         self._stopping = True
         self._pending.clear()
-        self._overview.line("interrupted: saving; Ctrl-C twice ends at once")
+        self._overview.line("interrupted: saving; press Ctrl-C twice to end at once")
         for worker in self._workers:
             worker.stop()
 
@@ -111,7 +111,10 @@ class Pool:
         assert experiment is not None
         seconds = time.monotonic() - worker.started
         if state == "interrupted" and not self._received:
-            state, error = "failed", "its process alone was told to stop, and saved; the same command goes on"
+            state, error = (
+                "failed",
+                "only its process was told to stop; it was saved, and the same command continues it",
+            )
         if error is not None:
             error = " ".join(error.split())
             self.failed.append(experiment)

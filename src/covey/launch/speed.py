@@ -67,7 +67,7 @@ class SpeedOptions:
 
     def __post_init__(self) -> None:
         if not self.environments or min(self.environments) < 1:
-            raise ValueError(f"environments takes numbers from 1 on, not {list(self.environments)}")
+            raise ValueError(f"environments takes numbers of at least 1, not {list(self.environments)}")
         if not 0 < self.seconds < math.inf:
             raise ValueError(f"seconds must be above 0, not {self.seconds}")
 
@@ -100,7 +100,7 @@ def read_words(words: Sequence[str]) -> tuple[SpeedOptions, Config]:
     rest = [word for word in words if word.partition("=")[0] not in known]
     config = compose([f"experiment.{word}" if word.startswith("loggers=") else word for word in rest])
     if not isinstance(config.experiment, CollectingConfig):
-        raise UsageError(f"algorithm '{config.algorithm.name}' collects nothing that could be timed")
+        raise UsageError(f"algorithm '{config.algorithm.name}' collects nothing that can be timed")
     check_loggers(config.experiment.loggers, config.experiment.logger_options)
     return dataclasses.replace(options, environments=tuple(sorted(set(options.environments)))), config
 

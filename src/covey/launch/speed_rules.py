@@ -115,7 +115,7 @@ def _describe_device(device: str, rows: Sequence[Row]) -> str:
     row = choose_row(rows)
     split = ", ".join(f"{part} {share:.0%}" for part, share in shares(row).items())
     few = min(rows, key=lambda other: other["environments"])
-    limits = f"; {row['limit']} limits" if row["limit"] else ""
+    limits = f", limited by {row['limit']}" if row["limit"] else ""
     text = f"{device}: {row['environments']:,} environments run at {rate(row):,.0f} frames/s ({split}){limits}"
     if few is not row:
         text += f"; {few['environments']:,} at {rate(few):,.0f}"
@@ -134,7 +134,7 @@ def _describe_cores(rows: Sequence[Row]) -> list[str]:
         return []
     many, single = max(pairs, key=lambda pair: rate(pair[0]))
     times = rate(many) / rate(single)
-    return [f"{many['devices']} cores are {times:.2f} times one, at {many['environments']:,} environments"]
+    return [f"{many['devices']} cores are {times:.2f} times as fast as one, at {many['environments']:,} environments"]
 
 
 def _describe_accelerators(rows: Sequence[Row]) -> list[str]:
@@ -154,8 +154,9 @@ def _describe_accelerators(rows: Sequence[Row]) -> list[str]:
             continue
         row = slower[-1]
         times = rate(row) / cpu[row["environments"]]
-        cause = f", for {row['limit']}" if row["limit"] else ""
-        text = f"{device} is slower than the CPU at {row['environments']:,} environments ({times:.2f} times{cause})"
+        cause = f", limited by {row['limit']}" if row["limit"] else ""
+        where = f"at {row['environments']:,} environments ({times:.2f} times as fast{cause})"
+        text = f"{device} is slower than the CPU {where}"
         faster = [other for other in common if other["environments"] > row["environments"]]
-        findings.append(f"{text}; from {faster[0]['environments']:,} on it is faster" if faster else text)
+        findings.append(f"{text}; it is faster from {faster[0]['environments']:,} environments" if faster else text)
     return findings

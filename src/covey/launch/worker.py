@@ -99,9 +99,8 @@ class Worker:
         built = self._build(job["name"], config, devices)
         self._stop_if_asked()
         path = Path(job["run_directory"])
-        initial_learner = first_learner(
-            config, path, built.parts
-        )  # first, so that parameters that do not fit leave no run directory
+        # Before the run directory exists, so that parameters that do not fit leave nothing behind.
+        initial_learner = first_learner(config, path, built.parts)
         run = open_run(path, config, built.parts)
         with hold([run]):
             if run.config != to_dict(config):  # in fields that do not change the experiment's identity

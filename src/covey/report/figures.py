@@ -288,7 +288,7 @@ def _describe_sources(scales: Sequence[Scale]) -> str:
     listed = "; ".join(
         f"{', '.join(filter(None, values))}: {source}".removeprefix(": ") for source, values in by_source.items()
     )
-    return f"{random}{f'Dashed: to compare with. {listed}.' if listed else ''}"
+    return f"{random}{f'Dashed: references. {listed}.' if listed else ''}"
 
 
 def _score_unit(summary: ReportSummary) -> str:

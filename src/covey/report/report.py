@@ -45,24 +45,24 @@ class ReportOptions:
     output: str = "report"  # folder to write to
     metric: str = "mean_return"  # metric to report: mean_return, or another that the runs have
     normalisation: Normalisation = Normalisation.anchors  # what 0 and 1 mean on a task's scale
-    legend: dict[str, str] = field(default_factory=dict)  # what to call algorithms: {mappo: MAPPO}
-    order: tuple[str, ...] = ()  # algorithms that come first; the others follow by name
+    legend: dict[str, str] = field(default_factory=dict)  # names to show for algorithms: {mappo: MAPPO}
+    order: tuple[str, ...] = ()  # algorithms to list first; the others follow by name
     # pairs of algorithms to compare: [[mappo, ippo]]; null: every pair
     pairs: tuple[tuple[str, ...], ...] | None = None
     title: str = "Results"  # title of the page
-    formats: tuple[str, ...] = FORMATS  # file formats of the figures: png, svg, pdf; []: none are drawn
-    serve: bool = False  # show the page on this machine, and write it again while experiments run
-    port: int = 8000  # port to show the page on, from 0 to 65535; 0: any that is free
+    formats: tuple[str, ...] = FORMATS  # file formats of the figures: png, svg, pdf; []: no figures
+    serve: bool = False  # show the page on this machine, and rebuild it while experiments run
+    port: int = 8000  # port to show the page on, from 0 to 65535; 0: any free port
 
     def __post_init__(self) -> None:
         for name in self.formats:
             if name not in FORMATS:
-                raise ValueError(f"unknown format '{name}'; there are {', '.join(FORMATS)}")
+                raise ValueError(f"unknown format '{name}'; the formats are {', '.join(FORMATS)}")
         for pair in self.pairs or ():
             if len(pair) != 2:
                 raise ValueError(f"a pair is two algorithms, not {list(pair)}")
         if not all(isinstance(name, str) for pair in self.legend.items() for name in pair):
-            raise ValueError(f"legend takes names for names, as in legend={{mappo: MAPPO}}, not {self.legend}")
+            raise ValueError(f"legend maps names to names, as in legend={{mappo: MAPPO}}, not {self.legend}")
         if not 0 <= self.port < 65536:
             raise ValueError(f"port must be between 0 and 65535, not {self.port}")
 
@@ -74,7 +74,7 @@ def parse_value(name: str, value: str) -> Any:
     try:
         parsed = yaml.safe_load(value)
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # invalid dates, thousands of brackets
-        raise UsageError(f"cannot read {name}={value}: it is no YAML") from error
+        raise UsageError(f"cannot read {name}={value}: it is not YAML") from error
     if name == "legend" and isinstance(parsed, dict):
         return dict(_split_entry(key, item) for key, item in parsed.items())
     if name in ("order", "formats") and isinstance(parsed, str):

@@ -40,7 +40,7 @@ def serve(
     try:
         watch(folder, paths, build, seen)
     except KeyboardInterrupt:
-        print("\nstopped; the report stays")
+        print("\nstopped; the report is kept")
     finally:
         server.shutdown()
 
@@ -66,7 +66,7 @@ def watch(
         started = time.monotonic()
         try:
             build()
-            print(f"{time.strftime('%H:%M:%S')} written anew", flush=True)
+            print(f"{time.strftime('%H:%M:%S')} rebuilt", flush=True)
         except CoveyError as error:
             print(f"covey: {error}", flush=True)
         time.sleep(REST * (time.monotonic() - started))

@@ -91,9 +91,9 @@ def finals_table(summary: ReportSummary) -> Table:
         )
     seeds = text.span([len(final.seeds) for final in summary.finals])
     caption = _sentences(
-        f"{summary.metric}{f' ({summary.unit})' if summary.unit else ''} per task, mean over seeds ({seeds} per cell)",
+        f"{summary.metric}{f' ({summary.unit})' if summary.unit else ''} per task, averaged over {seeds} seeds",
         summary.final_text,
-        "In brackets, 95% intervals by Student's t",
+        "95% intervals by Student's t are in brackets",
         *failures(summary),
     )
     return Table(name="finals", caption=caption, columns=("Task", *summary.algorithms), rows=tuple(rows))
@@ -121,9 +121,9 @@ def groups_table(summary: ReportSummary) -> Table:
         for final in summary.group_finals
     )
     caption = _sentences(
-        "Returns of groups that oppose each other, mean over seeds",
+        "Returns of groups that oppose each other, averaged over seeds",
         *(f"{task}: {describe_teams(teams)}" for task, teams in summary.teams.items()),
-        "In brackets, 95% intervals by Student's t",
+        "95% intervals by Student's t are in brackets",
     )
     return Table(name="groups", caption=caption, columns=("Task", "Algorithm", "Group", "Return"), rows=rows)
 
@@ -141,7 +141,7 @@ def improvements_table(summary: ReportSummary) -> Table:
         for c in summary.improvements
     )
     caption = _sentences(
-        "Probability that a run of the first algorithm beats one of the second, mean over tasks",
+        "Probability that a run of the first algorithm beats one of the second, averaged over tasks",
         summary.interval_text,
         summary.seeds_text,
         summary.test_text,
@@ -205,7 +205,7 @@ def costs_table(summary: ReportSummary) -> Table:
         "Frames per second",
         "Device",
     )
-    caption = "Cost of a run, mean over seeds. Training is collecting and updating."
+    caption = "Cost per run, averaged over seeds. Training is collecting and updating."
     return Table(name="costs", caption=caption, columns=columns, rows=rows)
 
 

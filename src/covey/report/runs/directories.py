@@ -22,7 +22,7 @@ from covey.results import make_results
 from covey.task_fields import SHARED_REWARD_NAMES
 
 DEEPEST = 50  # levels of nesting in a configuration: the code that shows it is recursive
-TOO_DEEP = f"nested more than {DEEPEST} deep"
+TOO_DEEP = f"nested more than {DEEPEST} levels deep"
 
 
 def is_run_directory(folder: Path) -> bool:
@@ -121,7 +121,7 @@ def rebuild_results(folder: Path, problems: list[Problem]) -> Any:
         results = results_from_records(empty, read_intact(folder / "metrics.jsonl")[0])
     except (KeyError, TypeError, AttributeError, OSError, ValueError):
         return None
-    why = "rebuilt from metrics.jsonl: means of evaluations, no single episodes"
+    why = "rebuilt from metrics.jsonl, which has means of evaluations but no single episodes"
     problems.append(Problem(what="is missing or damaged", where=str(folder / "results.json"), why=why))
     return results
 
@@ -132,19 +132,19 @@ def compare_with_metrics(results: Any, folder: Path, problems: list[Problem]) ->
     try:
         # A run that was copied without its checkpoints may also have been copied without its metrics.
         if not metrics.exists() and any(folder.glob("checkpoints/*/index.json")):
-            why = "what each iteration gave is lost"
+            why = "the metrics of each iteration are lost"
             problems.append(Problem(what="is missing", where=str(metrics), why=why))
         records, damaged = read_intact(metrics)
         differing = disagreements(results, records)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        problems.append(Problem(what="has odd names in it", where=str(folder / "results.json"), why=one_line(error)))
+        problems.append(Problem(what="has unexpected names", where=str(folder / "results.json"), why=one_line(error)))
         return
     if damaged:
-        lines = f"line {damaged[0]}" if len(damaged) == 1 else f"{len(damaged)} lines, the first being {damaged[0]}"
-        problems.append(Problem(what=f"{lines} damaged", where=str(metrics), why="left out"))
+        more = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
+        problems.append(Problem(what=f"damaged: line {damaged[0]}{more}", where=str(metrics), why="left out"))
     if differing:
         more = f", and {len(differing) - 1} more" if len(differing) > 1 else ""
-        why = "metrics.jsonl says otherwise: one of them is edited or damaged"
+        why = "metrics.jsonl disagrees: one of them was edited or damaged"
         problems.append(Problem(what=differing[0] + more, where=str(folder / "results.json"), why=why))
 
 
@@ -162,7 +162,7 @@ def _read_mapping(path: Path, load: Callable[[str], Any], problems: list[Problem
         problems.append(Problem(what="cannot be read", where=str(path), why=TOO_DEEP))
         return {}
     if checksum_holds(raw) is False:
-        problems.append(Problem(what=CHANGED, where=str(path), why="used as it is"))
+        problems.append(Problem(what=CHANGED, where=str(path), why="used nevertheless"))
     return {name: value for name, value in content.items() if name != CHECKSUM} if isinstance(content, dict) else {}
 
 

@@ -21,7 +21,7 @@ def find_gaps(runs: Sequence[Run]) -> list[Problem]:
     for algorithm in algorithms:
         without = [task for task in tasks if (task, algorithm) not in cells]
         if without:
-            why = "these tasks are left out of aggregates; pairs that both have them are compared on them"
+            why = "these tasks are left out of aggregates, but pairs that both have runs there are compared on them"
             problems.append(Problem(what=f"no runs on {', '.join(without)}", where=algorithm, why=why))
     most = max((len(cell) for cell in cells.values()), default=0)
     all_seeds = {run.seed for run in runs}
@@ -68,7 +68,7 @@ def _describe_missing_seeds(where: str, cell: Sequence[Run], most: int, all_seed
     seeds = [run.seed for run in cell]
     missing = sorted(all_seeds.difference(seeds), key=sort_key)
     names = f"; seed {', '.join(missing)} missing" if len(missing) == most - len(seeds) else ""
-    why = "intervals use the seeds that are there" if len(seeds) > 1 else "there is no interval for one seed"
+    why = "intervals use the available seeds" if len(seeds) > 1 else "there is no interval for one seed"
     return Problem(what=f"{len(seeds)} of {most} seeds{names}", where=where, why=why)
 
 
@@ -79,17 +79,17 @@ def _find_incomplete(cell: Sequence[Run]) -> Iterator[tuple[str, str]]:
         how = (
             "by its last evaluations"
             if run.frames.size
-            else "by the worst value on this task: it has no evaluation"
+            else "as the worst value on this task, because it has no evaluation"
         )
         missing = _find_missing_part(run)
         yield f"seed {run.seed} failed{f', {missing}' if missing else ''}: {run.failure}", f"counts {how}"
-    why = "left out of scores until it is done" if left_out else "shown as far as it is"
+    why = "left out of scores until it is done" if left_out else "shown as far as it got"
     yield from (
         (f"seed {run.seed} {_find_missing_part(run)}", why) for run in cell if is_unfinished(run) and not run.failure
     )
     without = [run.seed for run in counting if not run.absolute and not run.failure]
     if without:
-        why = "on this task, every algorithm's final value is that of its last evaluations"
+        why = "on this task, the last evaluations are the final values of all algorithms"
         yield f"no absolute metric for seed {', '.join(without)}", why
     none = [run.seed for run in cell if not run.frames.size and not run.failure]
     if none:

@@ -124,6 +124,6 @@ def drop_duplicates(runs: Iterable[Run], problems: list[Problem]) -> list[Run]:
     for run in runs:
         first = kept.setdefault((run.task, run.algorithm, run.seed), run)
         if first is not run:
-            what = f"seed {run.seed} of {run.algorithm} on {run.task} again"
-            problems.append(Problem(what=what, where=str(run.source), why=f"left out; {first.source} counts"))
+            what = f"a duplicate of {run.title}"
+            problems.append(Problem(what=what, where=str(run.source), why=f"left out: {first.source} counts"))
     return list(kept.values())

@@ -59,7 +59,7 @@ def read_file(path: Path, problems: list[Problem]) -> list[Run]:
     except OSError as error:
         damage = Problem(what="cannot be read", where=str(path), why=error.strerror or str(error))
     except (ValueError, RecursionError) as error:
-        damage = Problem(what="damaged or no JSON, left out", where=str(path), why=one_line(error))
+        damage = Problem(what="damaged or not JSON, left out", where=str(path), why=one_line(error))
     entries = list(find_entries(data)) if damage is None else []
     if not entries and folder is not None and has_evaluations(folder):
         rebuilt = rebuild_results(folder, problems)
@@ -72,7 +72,7 @@ def read_file(path: Path, problems: list[Problem]) -> list[Run]:
     elif folder is not None:
         compare_with_metrics(data, folder, problems)
     if not entries:
-        why = "MARL-eval's are environment → task → algorithm → run → step"
+        why = "MARL-eval's schema is environment → task → algorithm → run → step"
         problems.append(Problem(what="holds no results, left out", where=str(path), why=why))
     config = read_config(folder, problems) if folder else {}
     environment = read_environment(folder, problems) if folder else {}

@@ -56,7 +56,7 @@ def make_run(names: tuple[str, ...], steps: dict[str, Any], source: Path, proble
     absolute = {metric: _read_values(value, metric, note) for metric, value in steps.pop(ABSOLUTE_METRICS, {}).items()}
     evaluations = _sort_evaluations(steps, note)
     if not evaluations and not any(values.size for values in absolute.values()):
-        note("no evaluation in it", "left out")
+        note("it has no evaluation", "left out")
         return None
     metrics = {name: None for step in evaluations.values() for name in step if name not in (STEP_COUNT, ELAPSED_TIME)}
     episodes = {
@@ -96,10 +96,10 @@ def _sort_evaluations(steps: Mapping[str, dict[str, Any]], note: Note) -> dict[f
     for name, step in steps.items():
         frames = as_number(step.get(STEP_COUNT))
         if frames is None or frames < 0:
-            note(f"{name} has no step_count from 0 on", "left out")
+            note(f"{name} has no step_count of 0 or more", "left out")
             continue
         if frames in found:
-            note(f"two evaluations at {frames:,.0f} frames", "the later in the file counts")
+            note(f"two evaluations at {frames:,.0f} frames", "the later one in the file counts")
         found[frames] = step
     return dict(sorted(found.items()))
 
@@ -121,7 +121,7 @@ def _read_values(value: Any, metric: str, note: Note) -> np.ndarray:
     try:
         values = np.asarray(value, np.float64).reshape(-1)
     except (TypeError, ValueError, OverflowError):
-        note(f"{metric} holds something that is no number", "these values are left out")
+        note(f"{metric} holds something that is not a number", "these values are left out")
         return np.empty(0)
     return np.where(np.abs(values) <= LARGEST, values, np.nan)
 

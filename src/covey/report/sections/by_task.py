@@ -30,8 +30,8 @@ def _show_task(summary: ReportSummary, index: int, pictures: Mapping[tuple[str, 
         _describe_task(summary, scale),
         chart("task", label, index) if curves.by_frames or curves.by_seconds else note("No curves."),
         note(
-            "These runs have few evaluations. The switch “collected” shows instead what they earned while they "
-            "learned, at every iteration: with exploration, so mostly less."
+            "These runs have few evaluations. The switch “collected” shows the returns of training episodes instead, "
+            "at every iteration. They include exploration, so they are mostly lower."
         )
         if curves.collected_by_frames
         else None,
@@ -71,7 +71,7 @@ def _show_finals(summary: ReportSummary, finals: Sequence[Final], digits: int) -
     failed = any(final.failed for final in finals)
     return join(
         table(columns, rows, numbers=(1, 2), class_="finals"),
-        note(f"{FAILED} failed: by its last evaluations, or the worst value here where it has none.")
+        note(f"{FAILED} failed: counted by its last evaluations, or by the worst value on this task if it has none.")
         if failed
         else None,
     )
@@ -94,7 +94,7 @@ def _show_groups(summary: ReportSummary, task: str) -> Html | None:
             f"Groups oppose each other: {describe_teams(summary.teams[task])}. Groups that learned against different "
             "opponents are hard to compare; ",
             tag("code", f"covey evaluate RUN opponents.{groups[-1]}=random"),
-            " plays a run against fixed ones.",
+            " plays a run against fixed opponents.",
         ),
         table(("Return of", *groups), rows, numbers=range(1, 1 + len(groups)), class_="groups"),
     )

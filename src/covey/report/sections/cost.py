@@ -28,11 +28,11 @@ def show_costs(summary: ReportSummary) -> Html | None:
     ]
     columns = ("Task", "Algorithm", *(part.capitalize() for part in known), "Frames", "Frames per second", "Device")
     unknown = [part for part in parts if part not in known]
-    missing = f" These runs do not tell the time of {text.name_list(unknown)}." if unknown else ""
+    missing = f" These runs do not record the time of {text.name_list(unknown)}." if unknown else ""
     return join(
         note(
-            "Seconds of a run, mean over seeds. Training is collecting and updating, which are one compiled program; "
-            f"frames per second are those of training.{missing}"
+            "Seconds per run, averaged over seeds. Training is collecting and updating, which are one program. "
+            f"Frames per second are those of training.{missing}"
         ),
         table(columns, rows, numbers=range(2, 4 + len(known))),
     )
@@ -52,7 +52,11 @@ def show_speeds(speeds: Sequence[Speed]) -> Html | None:
     if not speeds:
         return None
     return join(
-        note("Frames per second, as ", tag("code", "covey speed"), " measured them; in brackets what limits there."),
+        note(
+            "Frames per second, as ",
+            tag("code", "covey speed"),
+            " measured them. What limits the speed is in brackets.",
+        ),
         [_show_speed_table(found) for found in speed_tables(speeds)],
         [_show_machine(speed) for speed in speeds],
     )

@@ -49,8 +49,8 @@ def show_leaderboard(summary: ReportSummary) -> Html:
         note(f"Over {tasks}: {text.name_list(summary.aggregate_tasks)}. {summary.normalisation_text}"),
         table(columns, rows, numbers=(1, 2, 3, 4, 6, 7), id_="scores"),
         note(
-            "IQM is the mean of the middle half of all runs; the optimality gap is what is missing to a score of 1 "
-            "(smaller is better). In brackets, 95% intervals. Ranks are those in 95% of the "
+            "IQM is the mean of the middle half of all runs; the optimality gap is how far runs are below a score of "
+            "1 on average (smaller is better). 95% intervals are in brackets. Ranks are those in 95% of the "
             "bootstrap's repetitions, with the mean over all of them."
         ),
         _warn_of_few_seeds(summary),
@@ -80,7 +80,7 @@ def _rank_matrix(summary: ReportSummary) -> Html | None:
         ]
         for row, name in enumerate(ranking.algorithms)
     ]
-    columns = ("Chance of rank", *(str(1 + rank) for rank in range(len(ranking.algorithms))))
+    columns = ("Probability of rank", *(str(1 + rank) for rank in range(len(ranking.algorithms))))
     return tag(
         "details",
         tag("summary", "How certain the ranks are"),
@@ -98,7 +98,7 @@ def _warn_of_failed_runs(summary: ReportSummary) -> Html | None:
     failed = failures(summary)
     if not failed:
         return None
-    rule = "A run that failed counts by its last evaluations, or by the worst value on its task where it has none."
+    rule = "A run that failed counts by its last evaluations, or by the worst value on its task if it has none."
     return tag("p", f"{'. '.join(failed)}. {rule}", class_="note warning")
 
 
@@ -152,11 +152,11 @@ def show_profiles(summary: ReportSummary) -> Html | None:
     if not summary.profiles:
         return None
     halves = "; ".join(f"{profile.algorithm} {_half_above(profile)}" for profile in summary.profiles)
-    label = f"Share of runs above each score. Half of the runs come at least to: {halves}."
+    label = f"Share of runs above each score. Half of the runs reach at least: {halves}."
     return join(
         chart("profiles", label),
         note(
-            "The share of runs with a score above τ: a curve further to the right and up is better. "
+            "The share of runs with a score above τ. Curves further up and to the right are better. "
             f"{summary.scale_text}"
         ),
         _warn_of_few_seeds(summary),
@@ -193,8 +193,8 @@ def show_improvement(summary: ReportSummary) -> Html:
     columns = ("First", "Second", "Tasks", "P(first beats second)", "p", "p, corrected")
     return join(
         note(
-            "How likely a run of the row's algorithm beats one of the column's on the same task, mean over the tasks "
-            "that both have; 0.5 is a tie. In brackets, 95% intervals."
+            "The probability that a run of the row's algorithm beats one of the column's on the same task, averaged "
+            "over the tasks that both have; 0.5 is a tie. 95% intervals are in brackets."
         ),
         table(("beats →", *names), rows, class_="matrix", id_="improvement-matrix"),
         _warn_of_few_seeds(summary),

@@ -44,11 +44,11 @@ def _facts(summary: ReportSummary) -> list[tuple[str, Html]]:
         ("Tasks", _fact(str(len(summary.tasks)), text.name_list(summary.tasks, 3))),
     ]
     if frames:
-        facts.append(("Frames per run", _fact(text.span(frames), f"{sum(frames):,.0f} in all")))
+        facts.append(("Frames per run", _fact(text.span(frames), f"{sum(frames):,.0f} in total")))
     if seconds:
         missing = len(runs) - len(seconds)
         without = f"; {text.count(missing, 'run')} without times" if missing else ""
-        facts.append(("Time per run", _fact(_time_span(seconds), f"{format_seconds(sum(seconds))} in all{without}")))
+        facts.append(("Time per run", _fact(_time_span(seconds), f"{format_seconds(sum(seconds))} in total{without}")))
     return facts
 
 

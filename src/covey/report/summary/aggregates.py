@@ -42,8 +42,8 @@ def find_single_runs(cells: Cells, tasks: Sequence[str], algorithms: Sequence[st
     if not alone or len(alone) == len(sizes):
         return []
     shown = ", ".join(alone[:3]) + (f" and {len(alone) - 3} more" if len(alone) > 3 else "")
-    why = "no intervals over tasks and no chances of ranks: resampling cannot vary one run"
-    return [Problem(what=f"one run only of {shown}", where="aggregates", why=why)]
+    why = "no intervals over tasks and no probabilities of ranks: resampling cannot vary a single run"
+    return [Problem(what=f"only one run of {shown}", where="aggregates", why=why)]
 
 
 def make_ranking(algorithms: Sequence[str], samples: np.ndarray, *, resampled: bool) -> Ranking:

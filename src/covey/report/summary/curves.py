@@ -63,7 +63,7 @@ def make_aggregate_curves(
         by_task = [cells.series(task, algorithm) for task in tasks]
         points = find_points([s for series in by_task for s in series], axis)
         if points is None:
-            why = "runs without evaluations, without times, or that have no common stretch"
+            why = "some runs have no evaluations, no times, or no range in common with the others"
             problems.append(Problem(what=f"no curve over tasks by {axis}", where=algorithm, why=why))
             continue
         scores = [

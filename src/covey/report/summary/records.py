@@ -45,7 +45,7 @@ def read_records(run: Run, metric: str, problems: list[Problem]) -> Records:
         lines = []
     records = [line for line in lines if isinstance(line, dict)]
     if len(records) < len(lines):
-        note("lines of its metrics are no records", "left out of its cost")
+        note("some lines of its metrics are not records", "left out of its cost")
     frames, elapsed, values = _read_collected(records, metric)
     return Records(seconds=_seconds_by_part(records), frames=frames, elapsed=elapsed, values=values)
 

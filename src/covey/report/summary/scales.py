@@ -86,10 +86,10 @@ def _find_difference(run: Run, name: str, anchor: Anchor) -> str:
     changed = changed_fields(run.task_config, read_defaults().get(name, {}))
     if changed:
         fields = ", ".join(f"{field}={value}" for field, value in changed.items())
-        return f"not the task as registered: {fields}"
+        return f"differs from the registered task: {fields}"
     returns = run.environment.get("returns")
     if returns and anchor.returns and returns not in (anchor.returns, *anchor.earlier_returns):
-        return f"its return is “{returns}”, that of the anchors is “{anchor.returns}”"
+        return f"its return is “{returns}”, but that of the anchors is “{anchor.returns}”"
     return ""
 
 
@@ -115,7 +115,7 @@ def find_ends(
     if anchor.random is not None and sign * anchor.random < sign * one.value:
         return End(value=anchor.random, kind=RANDOM_TEAM, text=f"{RANDOM_TEAM} ({anchor.random:.4g})"), one
     low = float(worst(everything))
-    why = "what a random team earns is not known" if anchor.random is None else "no run is above a random team"
+    why = "the return of a random team is not known" if anchor.random is None else "no run is above a random team"
     return End(value=low, kind=WORST_HERE, text=f"the worst value here ({low:.4g}): {why}"), one
 
 
@@ -129,7 +129,7 @@ def _fixed_one(anchor: Anchor, best: float, sign: float) -> End:
             kind=NOT_PUBLISHED.get(reference.algorithm, PUBLISHED),
             text=f"{name}, {reference.value:.4g} ({reference.source})",
         )
-    text = f"the best run here ({best:.4g}), for want of a comparable published result above random"
+    text = f"the best run here ({best:.4g}), because no comparable published result is above random"
     return End(value=best, kind=BEST_HERE, text=text)
 
 
@@ -140,7 +140,7 @@ def describe_scales(scales: Sequence[Scale], normalisation: Normalisation, highe
     if normalisation is Normalisation.none:
         return f"Values {'as they are' if higher_is_better else 'with their sign changed'}, not normalised."
     if normalisation is Normalisation.minmax:
-        return "Scores by minimum and maximum of these runs: 0 is their worst value, 1 their best."
+        return "Scores are scaled by the minimum and maximum of these runs: 0 is the worst value, 1 the best."
     zero, one = (_count_kinds([getattr(scale, name) for scale in scales]) for name in ("zero_is", "one_is"))
     is_fixed = any(scale.zero_is == RANDOM_TEAM or scale.one_is != BEST_HERE for scale in scales)
     return f"Scores {'on fixed scales' if is_fixed else 'relative to these runs'}: 0 is {zero}; 1 is {one}."

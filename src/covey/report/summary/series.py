@@ -179,12 +179,12 @@ def drop_without_final(
     kept = []
     for s in series:
         if s.run.failure and s.failed_final is None:
-            why = "left out: there is no value on this task"
+            why = "left out: no run on this task has a value"
             problems.append(Problem(what="failed before its first evaluation", where=s.run.title, why=why))
         elif np.isfinite(s.final(final_kinds[s.run.task])[0]):
             kept.append(s)
         else:
-            why = "left out: others on this task have nothing else"
+            why = "left out: other runs on this task have nothing else to compare"
             problems.append(Problem(what="no absolute metric", where=s.run.title, why=why))
     return kept
 
