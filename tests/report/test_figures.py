@@ -1,4 +1,4 @@
-"""Figures: which are drawn from which runs, what they say under them, and the lines that they hold."""
+"""Figures: which runs suffice for which, the notes under them, and the lines in them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_all_figures_are_drawn_as_wide_as_a_column(summary: ReportSummary, tmp_p
         with Image.open(path) as image:
             wide = path.stem == "task_curves"
             assert (1900 if wide else 900) < image.width < (2200 if wide else 1150), path.name
-            assert len(image.convert("L").getcolors()) > 20  # it is not empty
+            assert len(image.convert("L").getcolors()) > 20  # not empty
 
 
 def test_all_formats_and_the_same_figure_is_the_same_file(
@@ -114,7 +114,9 @@ def test_figures_say_which_scales_are_in_use(tmp_path: Path) -> None:
     assert "relative to these runs: 0 is the worst value of these runs; 1 is the best of these runs." in note_of(
         figures.draw_profiles(unknown)
     )
-    assert "ublished" not in note_of(figures.draw_task(s, s.task_curves[-1]))  # a heuristic and a ceiling are not
+    assert "ublished" not in note_of(
+        figures.draw_task(s, s.task_curves[-1])
+    )  # a heuristic and a ceiling are not published
 
 
 def test_other_figures_say_that_they_are_not_normalised(summary: ReportSummary) -> None:
@@ -138,7 +140,7 @@ def test_references_are_lines_with_their_source(summary: ReportSummary) -> None:
         assert f"{reference.algorithm} {reference.value:g}" in note_of(figure)
 
 
-def test_an_algorithm_looks_the_same_in_every_figure_and_like_no_other(tmp_path: Path) -> None:
+def test_every_algorithm_has_one_look_in_all_figures(tmp_path: Path) -> None:
     names = [f"algorithm {i:02d}" for i in range(20)]
     s = summary_of(made.write_foreign(tmp_path / "many.json", names=names))
     looks = [drawing.look_of(s, name) for name in s.algorithms]
@@ -162,7 +164,7 @@ def test_one_seed_or_one_algorithm(tmp_path: Path, seeds: int, algorithms: int) 
     assert ("1 seed per task" if seeds == 1 else "2 seeds per task") in note_of(figures.draw_aggregates(s))
 
 
-def test_hostile_names_are_drawn_as_they_are(tmp_path: Path) -> None:
+def test_hostile_names_are_drawn_as_text(tmp_path: Path) -> None:
     names = [*made.HOSTILE, "x" * 300, "$", "$\\frac{$"]
     s = summary_of(made.write_foreign(tmp_path / "hostile.json", names=names, task="../../<b>$task$"), pairs=())
     written = figures.draw_figures(s, tmp_path / "figures", ["svg"])
@@ -172,7 +174,7 @@ def test_hostile_names_are_drawn_as_they_are(tmp_path: Path) -> None:
         assert not tags & {"script", "img", "foreignObject"}
 
 
-def test_every_algorithm_has_a_legend_entry_of_its_own(tmp_path: Path) -> None:
+def test_every_algorithm_has_its_own_legend_entry(tmp_path: Path) -> None:
     long = "ippo (model=gru, experiment.num_envs="
     names = ["_private", "__", f"{long}64)", f"{long}128)", "x" * 60 + "a" + "y" * 60, "x" * 60 + "b" + "y" * 60]
     s = summary_of(made.write_foreign(tmp_path / "names.json", names=names))

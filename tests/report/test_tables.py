@@ -1,4 +1,4 @@
-"""Tables: numbers worked out by hand, in each of the three forms, and names that mean something in each."""
+"""Tables: numbers worked out by hand, in each of the three formats, and names with special characters in each."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def test_ranks_over_one_seed_have_no_interval(tmp_path: Path) -> None:
     assert [text.estimate(row.cells[-1], 2) for row in table.rows] == ["2.00", "1.00"]
 
 
-def test_lower_is_better_turns_the_best_around(summary: ReportSummary) -> None:
+def test_if_lower_is_better_the_lowest_is_best(summary: ReportSummary) -> None:
     assert finals_table(dataclasses.replace(summary, higher_is_better=False)).rows[0].best == {1}
 
 
-def test_every_table_is_written_in_every_form(summary: ReportSummary, tmp_path: Path) -> None:
+def test_every_table_is_written_in_every_format(summary: ReportSummary, tmp_path: Path) -> None:
     names = {path.name for path in write_tables(summary, tmp_path)}
     stems = {"aggregates", "finals", "improvements", "task_comparisons", "costs"}
     assert names == {f"{stem}.{suffix}" for stem in stems for suffix in ("tex", "csv", "md")}
@@ -119,7 +119,7 @@ def test_numbers_of_a_column_share_their_places(values: list[float], expected: s
     assert " ".join(text.number(value, text.places(values)) for value in values) == expected
 
 
-def test_numbers_that_are_none() -> None:
+def test_missing_numbers() -> None:
     assert text.number(math.nan, 2) == text.number(None, 2) == "n/a"
     assert text.number(-0.001, 2) == "0.00"
     assert text.estimate(Estimate(value=1.0, low=math.nan, high=math.nan), 1) == "1.0"

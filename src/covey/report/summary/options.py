@@ -15,7 +15,7 @@ class Normalisation(enum.Enum):
     """What 0 and 1 mean on a task's scale."""
 
     anchors = "fixed: a random team and the best published result"
-    minmax = "the smallest and the largest value in these runs"
+    minmax = "the worst and the best value in these runs"
     none = "values as they are"
 
 
