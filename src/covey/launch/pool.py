@@ -1,6 +1,6 @@
 """A pool of worker processes that runs the experiments of a benchmark and records the result of each.
 
-A worker gets another seed of the experiment it has compiled, if there is one, and otherwise an experiment that no
+A worker receives another seed of the experiment it has compiled, if there is one, and otherwise an experiment that no
 worker has compiled. A worker that dies is replaced, and its experiment is recorded as failed.
 """
 

@@ -264,24 +264,24 @@
 
     drawAxes() {
       const { left, right, top, bottom } = this.box;
-      const group = svg("g", { "aria-hidden": "true" });
+      const layer = svg("g", { "aria-hidden": "true" });
       for (const tick of this.y.ticks(6)) {
         const y = this.y(tick);
-        group.append(svg("line", { class: "grid", x1: left, x2: right, y1: y, y2: y }));
-        group.append(svg("text", { x: left - 8, y: y + 4, "text-anchor": "end" }, formatTick(tick)));
+        layer.append(svg("line", { class: "grid", x1: left, x2: right, y1: y, y2: y }));
+        layer.append(svg("text", { x: left - 8, y: y + 4, "text-anchor": "end" }, formatTick(tick)));
       }
       for (const tick of this.x.ticks(Math.max(3, Math.floor((right - left) / 75)))) {
-        group.append(svg("text", { x: this.x(tick), y: bottom + 18, "text-anchor": "middle" }, formatTick(tick)));
-        group.append(svg("line", { class: "frame", x1: this.x(tick), x2: this.x(tick), y1: bottom, y2: bottom + 4 }));
+        layer.append(svg("text", { x: this.x(tick), y: bottom + 18, "text-anchor": "middle" }, formatTick(tick)));
+        layer.append(svg("line", { class: "frame", x1: this.x(tick), x2: this.x(tick), y1: bottom, y2: bottom + 4 }));
       }
-      group.append(svg("line", { class: "frame", x1: left, x2: right, y1: bottom, y2: bottom }));
+      layer.append(svg("line", { class: "frame", x1: left, x2: right, y1: bottom, y2: bottom }));
       const label = { class: "axis-label", y: bottom + 37 };
       const refused = state.logY && this.spec.followsSwitches && !this.logY ? " (not above 0: no log axis)" : "";
-      group.append(svg("text", { ...label, x: right, "text-anchor": "end" }, this.spec.xLabel));
-      group.append(svg("text", { ...label, x: left }, `↑ ${this.spec.yLabel}${refused}`));
+      layer.append(svg("text", { ...label, x: right, "text-anchor": "end" }, this.spec.xLabel));
+      layer.append(svg("text", { ...label, x: left }, `↑ ${this.spec.yLabel}${refused}`));
       const clip = svg("clipPath", { id: `clip-${this.host.id}` });
       clip.append(svg("rect", { x: left, y: top - 2, width: Math.max(0, right - left), height: bottom - top + 3 }));
-      this.canvas.append(clip, group);
+      this.canvas.append(clip, layer);
     }
 
     drawLevels() {
@@ -304,25 +304,25 @@
 
     drawLine(line) {
       const clip = { "clip-path": `url(#clip-${this.host.id})` };
-      const group = svg("g", { class: `series ${look(line.index)}`, "data-series": line.index, ...clip });
+      const layer = svg("g", { class: `series ${look(line.index)}`, "data-series": line.index, ...clip });
       const at = (values) => (i) => `${this.x(line.x[i]).toFixed(1)},${this.clampedY(values[i]).toFixed(1)}`;
       const banded = line.points.filter((i) => line.low[i] !== null && line.high[i] !== null);
       if (banded.length > 1) {
         const outline = [...banded.map(at(line.high)), ...banded.toReversed().map(at(line.low))];
-        group.append(svg("path", { class: "band", d: `M${outline.join("L")}Z` }));
+        layer.append(svg("path", { class: "band", d: `M${outline.join("L")}Z` }));
       }
       if (state.seeds) {
         // An unfinished seed ends before the others.
         const drawn = line.runs.map((run) => line.points.filter((i) => run[i] !== null).map(at(run)));
         const paths = drawn.filter((points) => points.length > 0).map((points) => `M${points.join("L")}`);
-        group.append(...paths.map((d) => svg("path", { class: "seed", d })));
+        layer.append(...paths.map((d) => svg("path", { class: "seed", d })));
       }
-      group.append(svg("path", { class: "line", d: `M${line.points.map(at(line.value)).join("L")}` }));
+      layer.append(svg("path", { class: "line", d: `M${line.points.map(at(line.value)).join("L")}` }));
       if (line.points.length === 1) {
         const [i] = line.points;
-        group.append(svg("circle", { class: "dot", cx: this.x(line.x[i]), cy: this.y(line.value[i]), r: 4 }));
+        layer.append(svg("circle", { class: "dot", cx: this.x(line.x[i]), cy: this.y(line.value[i]), r: 4 }));
       }
-      this.canvas.append(group);
+      this.canvas.append(layer);
     }
 
     /** A logarithmic axis cannot show values up to 0: they end at the frame. */

@@ -29,7 +29,7 @@ def shorten(text: str, length: int) -> str:
 
 
 def shorten_all(names: Collection[str], length: int) -> dict[str, str]:
-    """Each name and its shortened form, no two the same. Names that begin alike keep their ends, or get numbers."""
+    """Each name and its shortened form, no two the same. Names that begin alike keep their ends or are numbered."""
     beginnings = Counter(shorten(name, length) for name in names)
     short: dict[str, str] = {}
     for name in names:

@@ -1,4 +1,4 @@
-"""The parts of a summary. Everything is plain data: the page, the figures and the tables show it as it is."""
+"""The parts of a summary. Everything is plain data: the page, the figures and the tables show it unchanged."""
 
 from __future__ import annotations
 
