@@ -1,8 +1,6 @@
-"""Reads what `covey benchmark` left beside its run directories: which experiments were planned, failed, and by which
-command they were run.
+"""Reads what `covey benchmark` left beside its run directories: planned experiments, their states, and commands.
 
-covey/launch/benchmark.py describes `benchmark.yaml` and `status/*.json`. If they are missing or damaged, the report
-says less.
+covey/launch/benchmark_files.py describes the files. If they are missing or damaged, the report says less.
 """
 
 from __future__ import annotations
