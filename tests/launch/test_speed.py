@@ -76,7 +76,7 @@ def test_why_the_gpu_is_slower_than_the_cpu() -> None:
     )
     assert recommend([*cpu, *gpu])["device"] == "gpu 0"
     never = describe_rows(judge([*cpu, *gpu[:2]]))
-    assert any(text.endswith("(0.80 times, for launch overhead)") for text in never)
+    assert any(text.endswith("(0.80 times as fast, limited by launch overhead)") for text in never)
     assert "gpu 0 is faster than the CPU at every number of environments" in describe_rows(judge([*cpu, gpu[2]]))
 
 

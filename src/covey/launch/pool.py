@@ -86,12 +86,12 @@ class Pool:
     def _read_answers(self, worker: WorkerProcess) -> None:
         answers = worker.read()
         if answers is None:
-            self._bury(worker)
+            self._discard(worker)
             return
         for answer in answers:
             self._record(worker, answer["state"], answer["error"])
             if answer["leaves"]:
-                self._bury(worker)
+                self._discard(worker)
 
     def _discard(self, worker: WorkerProcess) -> None:
         """Removes a worker that has ended or is about to. The next experiment will start a new one."""

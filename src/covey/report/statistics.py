@@ -121,7 +121,8 @@ def trimmed_mean(values: np.ndarray, weights: np.ndarray, trimmed: float = TRIMM
         np.clip(above, *((0, kept) if rank >= middle else (-kept, 0)), out=term)
         term *= gap[:, None]
         mean += term
-    return mean / kept + ascending[middle][:, None]
+    result: np.ndarray = mean / kept + ascending[middle][:, None]
+    return result
 
 
 # -------------------------------------------------------------------------------------------------------- aggregates
@@ -173,7 +174,8 @@ def performance_profile(
     above = (np.concatenate(scores) > thresholds[:, None]) * weights
 
     def statistic(counts: np.ndarray) -> np.ndarray:
-        return above @ counts / weights.sum()
+        share: np.ndarray = above @ counts / weights.sum()
+        return share
 
     value, sample = bootstrap(statistic, sizes, repetitions, generator, width=len(thresholds))
     return percentile_band(value, sample, sizes)
@@ -197,7 +199,8 @@ def mean_band(values: np.ndarray) -> Band:
 
 def win_matrix(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """[n, m]: 1 where the run of `first` has the higher score, 1/2 where both have the same, else 0."""
-    return (np.sign(first[:, None] - second[None, :]) + 1) / 2
+    wins: np.ndarray = (np.sign(first[:, None] - second[None, :]) + 1) / 2
+    return wins
 
 
 def improvement(first: Scores, second: Scores, repetitions: int, generator: np.random.Generator) -> Estimate:
@@ -210,7 +213,8 @@ def improvement(first: Scores, second: Scores, repetitions: int, generator: np.r
         parts = np.split(counts, ends)
         taken = zip(wins, parts[: len(first)], parts[len(first) :], strict=True)
         each = [(x * (won @ y)).sum(axis=0) for won, x, y in taken]
-        return np.mean(each, axis=0)
+        mean: np.ndarray = np.mean(each, axis=0)
+        return mean
 
     value, sample = bootstrap(statistic, sizes, repetitions, generator)
     return percentile_band(value[None], sample[None], sizes)[0]
@@ -224,7 +228,8 @@ def ranks(samples: np.ndarray) -> np.ndarray:
 def rank_probabilities(ranked: np.ndarray) -> np.ndarray:
     """[A, A]: how often algorithm a has rank k + 1."""
     places = np.arange(1, len(ranked) + 1)
-    return (ranked[:, None, :] == places[:, None]).mean(axis=-1)
+    shares: np.ndarray = (ranked[:, None, :] == places[:, None]).mean(axis=-1)
+    return shares
 
 
 # -------------------------------------------------------------------------------------------------------------- tests
@@ -270,7 +275,8 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
 def _doubled_ranks(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     pooled = np.concatenate([first, second])
     below, equal = pooled[None] < pooled[:, None], pooled[None] == pooled[:, None]
-    return 2 * below.sum(axis=1) + equal.sum(axis=1) + 1
+    doubled: np.ndarray = 2 * below.sum(axis=1) + equal.sum(axis=1) + 1
+    return doubled
 
 
 def _rank_sum_distribution(ranks: np.ndarray, number: int) -> np.ndarray:
@@ -279,7 +285,8 @@ def _rank_sum_distribution(ranks: np.ndarray, number: int) -> np.ndarray:
     subsets[0, 0] = 1
     for rank in ranks:
         subsets[1:, rank:] += subsets[:-1, : subsets.shape[1] - rank]
-    return subsets[number] / subsets[number].sum()
+    probabilities: np.ndarray = subsets[number] / subsets[number].sum()
+    return probabilities
 
 
 def _normal_p(distance: float, doubled: Sequence[np.ndarray], numbers: Sequence[int]) -> float:
