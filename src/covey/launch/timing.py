@@ -27,14 +27,13 @@ from covey.errors import UsageError
 from covey.experiment.build import build_algorithm, build_env, build_learning
 from covey.experiment.config import CollectingConfig, Config, ReplayConfig, num_cores
 from covey.experiment.devices import start_jax
+from covey.loops.base import Loop, state_shapes
 from covey.loops.online import (
     DEVICE_AXIS,
-    OnlineLoop,
     TrainState,
     add_device_axis,
     drop_device_axis,
     make_online_loop,
-    state_shapes,
 )
 from covey.types import Algorithm, Array, Batch, Key, PyTree
 
@@ -56,7 +55,7 @@ class Programs:
     """The compiled programs of a setting, each of which repeats what it does a given number of times."""
 
     simulate: Callable[[PyTree, Key, Array], PyTree]
-    run_chunk: Callable[[TrainState, Array], tuple[TrainState, dict[str, Array]]]
+    advance: Callable[[TrainState, Array], tuple[TrainState, dict[str, Array]]]
     state: TrainState  # shapes, and where each part lives
     largest: int  # number of iterations in a chunk
     frames: int  # in an iteration
@@ -116,7 +115,7 @@ def with_size(config: Config, environments: int, devices: int) -> Config:
 # -------------------------------------------------------------------------------------------------------- programs
 
 
-def make_parts(setting: Setting) -> tuple[Env, OnlineLoop]:
+def make_parts(setting: Setting) -> tuple[Env, Loop]:
     """As in training, except that iterations before the first do not learn."""
     config, devices = setting.config, setting.devices
     experiment = config.experiment
@@ -161,7 +160,7 @@ def compile_setting(setting: Setting) -> Programs:
         state = state_shapes(loop, key)
         return Programs(
             simulate=jax.jit(make_simulate(setting, env)).lower(state.actor, key, once).compile(),
-            run_chunk=loop.run_chunk.lower(state, once).compile(),
+            advance=loop.advance.lower(state, once).compile(),
             state=state,
             largest=loop.max_iterations,
             frames=loop.frames_per_iteration,
@@ -224,7 +223,7 @@ def time_setting(setting: Setting, programs: Programs, first: TrainState, second
         state = put(first, programs.state)
         actor, key = state.actor, jax.random.key(1)
         simulation = best_seconds(lambda n: programs.simulate(actor, key, jnp.int32(n)), seconds)
-        loop = Loop(programs, state)
+        loop = TimedLoop(programs, state)
         if isinstance(setting.config.experiment, ReplayConfig):
             loop.run(1)  # fills the buffer with what the next iteration can sample
         whole = best_seconds(loop.run, seconds, largest=programs.largest)
@@ -256,7 +255,7 @@ def time_setting(setting: Setting, programs: Programs, first: TrainState, second
     }
 
 
-class Loop:
+class TimedLoop:
     """Training's loop, run without all that happens between chunks."""
 
     def __init__(self, programs: Programs, state: TrainState):
@@ -284,7 +283,7 @@ class Loop:
             self._programs.state,
         )
         number = jax.device_put(np.int32(start), self._programs.state.iteration.sharding)
-        self._state, self._metrics = self._programs.run_chunk(
+        self._state, self._metrics = self._programs.advance(
             dataclasses.replace(state, iteration=number), jnp.int32(iterations)
         )
         return self._state, self._metrics
