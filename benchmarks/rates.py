@@ -81,10 +81,11 @@ def train(words: list[str]) -> float:
 
     config, devices = prepare(compose(words))
     loop = build(config, devices).loop
+    advance = getattr(loop, "advance", None) or loop.run_chunk  # its name before version 0.2
     state, seconds = loop.init(jax.random.key(0)), []
     for _ in range(8):
         begun = time.perf_counter()
-        state, metrics = loop.run_chunk(state, np.int32(ITERATIONS))
+        state, metrics = advance(state, np.int32(ITERATIONS))
         jax.block_until_ready(metrics)
         seconds.append(time.perf_counter() - begun)
     return ITERATIONS * loop.frames_per_iteration / min(seconds)

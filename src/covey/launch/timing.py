@@ -27,14 +27,13 @@ from covey.errors import UsageError
 from covey.experiment.build import build_algorithm, build_env, build_learning
 from covey.experiment.config import CollectingConfig, Config, ReplayConfig, num_cores
 from covey.experiment.devices import start_jax
+from covey.loops.base import Loop, state_shapes
 from covey.loops.online import (
     DEVICE_AXIS,
-    OnlineLoop,
     TrainState,
     add_device_axis,
     drop_device_axis,
     make_online_loop,
-    state_shapes,
 )
 from covey.types import Algorithm, Array, Batch, Key, PyTree
 
@@ -56,7 +55,7 @@ class TimedPrograms:
     """The compiled programs of a setting. Each repeats its work a given number of times."""
 
     simulate: Callable[[PyTree, Key, Array], PyTree]
-    run_chunk: Callable[[TrainState, Array], tuple[TrainState, dict[str, Array]]]
+    advance: Callable[[TrainState, Array], tuple[TrainState, dict[str, Array]]]
     state: TrainState  # shapes and shardings
     largest: int  # most iterations in a chunk
     frames: int  # in an iteration
@@ -119,7 +118,7 @@ def with_size(config: Config, environments: int, devices: int) -> Config:
 # -------------------------------------------------------------------------------------------------------- programs
 
 
-def make_parts(setting: Setting) -> tuple[Env, OnlineLoop]:
+def make_parts(setting: Setting) -> tuple[Env, Loop]:
     """The environment and the loop of training, except that iterations with negative numbers do not learn."""
     config, devices = setting.config, setting.devices
     experiment = config.experiment
@@ -168,7 +167,7 @@ def compile_setting(setting: Setting) -> TimedPrograms:
         state = state_shapes(loop, key)
         return TimedPrograms(
             simulate=jax.jit(make_simulate(setting, env)).lower(state.actor, key, once).compile(),
-            run_chunk=loop.run_chunk.lower(state, once).compile(),
+            advance=loop.advance.lower(state, once).compile(),
             state=state,
             largest=loop.max_iterations,
             frames=loop.frames_per_iteration,
@@ -295,7 +294,7 @@ class TimedLoop:
             self._programs.state,
         )
         number = jax.device_put(np.int32(start), self._programs.state.iteration.sharding)
-        self._state, self._metrics = self._programs.run_chunk(
+        self._state, self._metrics = self._programs.advance(
             dataclasses.replace(state, iteration=number), jnp.int32(iterations)
         )
         return self._state, self._metrics
