@@ -78,7 +78,7 @@ def train_covey(algorithm: str, cores: int) -> float:
 
     def run(repetitions: int) -> Any:
         nonlocal state
-        state, metrics = loop.run_chunk(state, jnp.int32(repetitions))
+        state, metrics = loop.advance(state, jnp.int32(repetitions))
         return state, metrics
 
     program = common.Program(run=run, largest=loop.max_iterations)

@@ -73,7 +73,7 @@ def make_program(options: Any, size: int, with_replay: bool, devices: list[Any])
 
     def run(repetitions: int) -> Any:
         nonlocal state
-        state, metrics = loop.run_chunk(state, jnp.int32(repetitions))
+        state, metrics = loop.advance(state, jnp.int32(repetitions))
         return state.iteration, metrics
 
     return common.Program(run=run, largest=loop.max_iterations)

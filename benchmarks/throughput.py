@@ -377,7 +377,7 @@ def make_training(config: Config, parts: Parts, devices: list[Any]) -> common.Pr
 
     def run(repetitions: int) -> Any:
         nonlocal state
-        state, metrics = parts.loop.run_chunk(state, jnp.int32(repetitions))
+        state, metrics = parts.loop.advance(state, jnp.int32(repetitions))
         return state, metrics
 
     return common.Program(run=run, largest=parts.loop.max_iterations)

@@ -158,7 +158,7 @@ def make_team(
     )
     state, metrics = loop.init(jax.random.key(0)), {}
     if iterations:
-        state, metrics = loop.run_chunk(state, jnp.int32(iterations))
+        state, metrics = loop.advance(state, jnp.int32(iterations))
     return Team(env=env, algorithm=team_algorithm, loop=loop, state=state, metrics=jax.device_get(metrics))
 
 

@@ -463,7 +463,7 @@ KINDS = [kind for kind in LISTS if kind != "summary"]
 
 OPTIONS = {  # the fields of verbs that have some of their own
     "evaluate": EvaluateOptions,
-    "benchmark": "covey.launch.benchmark:Options",
+    "benchmark": "covey.launch.benchmark:BenchmarkOptions",
     "report": "covey.report.report:ReportOptions",
     "speed": "covey.launch.speed:SpeedOptions",
 }
@@ -573,7 +573,7 @@ and files of `covey speed`, to be put side by side.
   pairs=[[mappo,ippo]]         which to compare; default: all
   title='Three tasks'          of the page
   formats=[png,svg,pdf]        of the figures; [] draws none
-  serve=true  port=8000        show the page on this machine, and write it anew while experiments run
+  serve=true  port=8000        show the page on this machine, and update it while experiments run
 
 A run that failed (diverged, crashed) counts by its last evaluations, or by the worst value on its task where it has
 none; one that is still running does not count. Where groups oppose each other, mean_return is that of the task's first

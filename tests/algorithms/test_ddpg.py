@@ -87,7 +87,7 @@ def test_a_saturated_actor_comes_back(fresh, coef, escapes):
     assert team.returns()["agents"] > 0.95
     state = team.loop.init(jax.random.key(0))
     saturated = dataclasses.replace(state.learner["agents"], params=with_bias(state.learner["agents"].params, 10.0))
-    state, _ = team.loop.run_chunk(dataclasses.replace(state, learner={"agents": saturated}), jnp.int32(100))
+    state, _ = team.loop.advance(dataclasses.replace(state, learner={"agents": saturated}), jnp.int32(100))
     returns = dataclasses.replace(team, state=state).returns()["agents"]
     assert returns > 0.9 if escapes else returns < -2.0  # at the bound: 1 − E[(2 − o)²] = −3.3
 

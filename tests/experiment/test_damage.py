@@ -38,7 +38,7 @@ from covey.metrics import MEAN_RETURN
 from covey.process import one_line_warnings
 from covey.report.report import ReportOptions, report
 from covey.report.runs import Run, read_runs
-from covey.report.summary import read_records
+from covey.report.summary.records import read_records
 
 ITERATIONS, FRAMES = 12, 64
 ARGUMENTS = [

@@ -76,10 +76,10 @@ def test_programs_are_found_again_and_compute_the_same(config, store, no_jax_cac
     assert first.kept is None
     monkeypatch.setattr(program_store, "compile_lowered", lambda *_: pytest.fail("compiled again"))
     second, loaded = keep(store, config, devices)
-    assert set(second.kept.digests) == {"init", "run_chunk", "evaluate"}
+    assert set(second.kept.digests) == {"init", "advance", "evaluate"}
 
     def learn(programs):
-        state, metrics = programs.run_chunk(programs.init(host_key(3)), np.int32(2))
+        state, metrics = programs.advance(programs.init(host_key(3)), np.int32(2))
         return jax.device_get((state.learner, metrics, programs.evaluation()(state.learner, host_key(4))))
 
     jax.tree.map(np.testing.assert_array_equal, learn(compiled), learn(loaded))

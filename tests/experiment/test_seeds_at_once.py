@@ -230,7 +230,7 @@ def test_branches_stay_branches(algorithm):
     found = []
     for num_seeds in (1, 2):
         loop = build(config, jax.devices()[:1], num_seeds).loop
-        program = jax.make_jaxpr(loop.run_chunk)(jax.eval_shape(loop.init, example_key(num_seeds)), 1).jaxpr
+        program = jax.make_jaxpr(loop.advance)(jax.eval_shape(loop.init, example_key(num_seeds)), 1).jaxpr
         found.append([count(program, name) for name in ("cond", "while", "select_n")])
     assert found[0] == found[1] and min(found[0]) > 0
 

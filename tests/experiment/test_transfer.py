@@ -186,7 +186,7 @@ def test_a_temperature_that_is_not_learned_stays_as_configured(fresh):
     learner["agents"] = dataclasses.replace(
         learner["agents"], params=learner["agents"].params | {"log_alpha": jnp.float32(-3.0)}
     )
-    _, metrics = team.loop.run_chunk(dataclasses.replace(team.state, learner=learner), jnp.int32(1))
+    _, metrics = team.loop.advance(dataclasses.replace(team.state, learner=learner), jnp.int32(1))
     assert metrics["agents/alpha"][0] == pytest.approx(0.5)
 
 

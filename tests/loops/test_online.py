@@ -24,7 +24,7 @@ def team(fresh):
 def run(loop, chunks):
     state, histories = loop.init(jax.random.key(0)), []
     for size in chunks:
-        state, history = loop.run_chunk(state, jnp.int32(size))
+        state, history = loop.advance(state, jnp.int32(size))
         histories.append({name: np.asarray(values)[:size] for name, values in history.items()})
     metrics = {name: np.concatenate([history[name] for history in histories]) for name in histories[0]}
     return jax.device_get(jax.tree.map(as_numbers, state)), metrics
@@ -50,15 +50,15 @@ def test_chunks_change_no_bit_and_compile_once(team, same_bits):
 
 
 def test_a_chunk_beyond_its_size_is_marked(team):
-    _, history = team.loop.run_chunk(team.loop.init(jax.random.key(0)), jnp.int32(2))
+    _, history = team.loop.advance(team.loop.init(jax.random.key(0)), jnp.int32(2))
     loss = np.asarray(history["agents/policy_loss"])
     assert loss.shape == (7,) and np.isfinite(loss[:2]).all() and np.isnan(loss[2:]).all()
 
 
 def test_same_seed_same_bits_and_another_seed_others(team, same_bits):
-    first, again = (team.loop.run_chunk(team.loop.init(jax.random.key(5)), jnp.int32(2))[0] for _ in range(2))
+    first, again = (team.loop.advance(team.loop.init(jax.random.key(5)), jnp.int32(2))[0] for _ in range(2))
     same_bits(first, again)
-    other, _ = team.loop.run_chunk(team.loop.init(jax.random.key(6)), jnp.int32(2))
+    other, _ = team.loop.advance(team.loop.init(jax.random.key(6)), jnp.int32(2))
     params, others = (jax.tree.leaves(state.learner["agents"].params) for state in (first, other))
     assert not any(np.array_equal(a, b) for a, b in zip(params, others, strict=True))
 
@@ -100,7 +100,7 @@ def test_a_run_that_lost_its_buffer_updates_as_it_fills(fresh):
     state = dataclasses.replace(state, buffer=team.loop.init(jax.random.key(1)).buffer)
     for _ in range(33):
         before = int(state.learner["agents"].updates)
-        state, metrics = team.loop.run_chunk(state, jnp.int32(1))
+        state, metrics = team.loop.advance(state, jnp.int32(1))
         updates.append(int(state.learner["agents"].updates) - before)
         assert np.isfinite(metrics["agents/q_loss"][0]) and (metrics["agents/q_loss"][0] > 0) == (updates[-1] > 0)
     assert updates == [round(8 * share / 32) for share in range(1, 33)] + [8]
@@ -122,7 +122,7 @@ def test_one_update_an_iteration_is_spread_while_a_lost_buffer_fills(fresh):
     state = dataclasses.replace(team.state, buffer=team.loop.init(jax.random.key(1)).buffer)
     updates = []
     for _ in range(2):
-        state, _ = team.loop.run_chunk(state, jnp.int32(16))
+        state, _ = team.loop.advance(state, jnp.int32(16))
         updates.append(int(state.learner["agents"].updates) - 40)
     assert 2 <= updates[0] <= 5 and updates[1] == updates[0] + 16  # a quarter in the mean, then one each
 

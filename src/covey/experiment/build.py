@@ -25,10 +25,11 @@ from covey.envs.wrappers import AgentIds
 from covey.errors import CoveyError, UnfitInput, UsageError, unknown_name
 from covey.experiment.config import BY_GROUP, GROUPS, Choice, CollectingConfig, Config, HooksConfig, ReplayConfig
 from covey.experiment.devices import available_bytes, available_host_bytes
+from covey.loops.base import Loop, state_shapes
 from covey.loops.evaluate import play_episodes
-from covey.loops.online import DEVICE_AXIS, Learning, OnlineLoop, TrainState, make_online_loop, state_shapes
+from covey.loops.online import DEVICE_AXIS, Learning, TrainState, make_online_loop
 from covey.networks.network import Model
-from covey.ops import random
+from covey.ops.random import host_key
 from covey.types import Algorithm, Array, Continuous, EnvSpec, Key, PyTree
 
 
@@ -41,7 +42,7 @@ class Parts:
 
     env: Env
     algorithm: Algorithm
-    loop: OnlineLoop
+    loop: Loop
     evaluate: Wrapped
     deterministic: bool
     num_seeds: int = 1
@@ -50,7 +51,7 @@ class Parts:
 
 def example_key(num_seeds: int) -> Key:
     """What starts one seed, or several at once, in type and shape."""
-    return random.host_key(0) if num_seeds == 1 else jax.random.split(jax.random.key(0), num_seeds)
+    return host_key(0) if num_seeds == 1 else jax.random.split(jax.random.key(0), num_seeds)
 
 
 def build_env(config: Config) -> Env:
@@ -171,7 +172,12 @@ def build_learning(config: Config, algorithm: Algorithm, num_devices: int) -> Le
         )
     except ValueError as error:
         raise UsageError(f"experiment: {error}") from error
-    return Learning(replay=replay, num_updates=experiment.updates, random_frames=experiment.random_frames)
+    return Learning(
+        replay=replay,
+        num_updates=experiment.updates,
+        random_frames=experiment.random_frames,
+        in_checkpoints=experiment.buffer.in_checkpoints,
+    )
 
 
 def check_buffer(config: Config, buffer: PyTree, devices: list[Any], num_seeds: int) -> int:
@@ -222,7 +228,7 @@ def num_bytes(tree: PyTree) -> int:
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
-def init_shapes(config: Config, loop: OnlineLoop, num_seeds: int) -> TrainState:
+def init_shapes(config: Config, loop: Loop, num_seeds: int) -> TrainState:
     """The shapes of a train state."""
     with _unfit(config):
         return state_shapes(loop, example_key(num_seeds))
@@ -235,10 +241,10 @@ def check_best_by(config: Config, spec: EnvSpec) -> None:
         raise unknown_name("metric in experiment.best_by", config.experiment.best_by, known, see)
 
 
-def check_update(config: Config, loop: OnlineLoop, shapes: TrainState) -> None:
+def check_update(config: Config, loop: Loop, shapes: TrainState) -> None:
     """Traces an iteration without compiling it: what cannot fit together is found here, before anything starts."""
     with _unfit(config):
-        loop.run_chunk.trace(shapes, np.int32(1))
+        loop.advance.trace(shapes, np.int32(1))
 
 
 @contextlib.contextmanager

@@ -52,7 +52,7 @@ from covey.experiment.programs import (
     compile_lowered,
     compile_parts,
 )
-from covey.loops.online import state_shapes
+from covey.loops.base import state_shapes
 from covey.process import STARTED
 
 MOST_BYTES = 1_000_000_000
@@ -86,8 +86,8 @@ class KeptExperiment:
         state = state_shapes(parts.loop, key)
         return {
             "init": ((key,), state),
-            "run_chunk": ((state, 0), (state, dict.fromkeys(self.metrics, 0))),
-            "evaluate": ((state.learner, key), dict.fromkeys(self.values, 0)),
+            "advance": ((state, 0), (state, dict.fromkeys(self.metrics, 0))),
+            "evaluate": ((parts.loop.learner(state), key), dict.fromkeys(self.values, 0)),
         }
 
 
@@ -257,7 +257,7 @@ class Shelf:
             compiled, digests[part] = store.compile(lowered, options, self.devices)
             outputs[part] = lowered.out_info
             if name and len(outputs) == NUM_PROGRAMS:
-                _, metrics = outputs["run_chunk"]
+                _, metrics = outputs["advance"]
                 modules = loaded_modules()
                 if modules is not None:
                     kept = KeptExperiment(

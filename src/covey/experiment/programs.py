@@ -19,14 +19,14 @@ import numpy as np
 from jax.stages import Compiled, Lowered
 
 from covey.experiment.build import Parts, example_key
-from covey.loops.online import TrainState, state_shapes
+from covey.loops.base import state_shapes
 from covey.process import COMPILING
-from covey.types import Array
+from covey.types import Array, PyTree
 
 _T = TypeVar("_T")
 Evaluate = Callable[..., dict[str, Array]]
 Compile = Callable[[str, Lowered, Mapping[str, Any] | None], Compiled]  # of one of the three, with XLA's options
-NUM_PROGRAMS = 3  # init, run_chunk, evaluate
+NUM_PROGRAMS = 3  # init, advance, evaluate
 
 COMPILED_QUICKLY: dict[str, Any] = {  # on CPUs, for what runs once: compiling would take longer than it saves
     "xla_backend_optimization_level": 0,
@@ -43,8 +43,8 @@ class Programs:
     seconds                      what compiling took before training could begin
     """
 
-    init: Callable[..., TrainState]
-    run_chunk: Callable[..., tuple[TrainState, dict[str, Array]]]
+    init: Callable[..., PyTree]
+    advance: Callable[..., tuple[PyTree, dict[str, Array]]]
     evaluation: Callable[[], Evaluate]
     seconds: float
 
@@ -71,13 +71,13 @@ def compile_parts(
 
     with compiling("training"):
         state = state_shapes(parts.loop, key)
-        run_chunk = compiled("run_chunk", parts.loop.run_chunk.lower(state, np.int32(1)))
+        advance = compiled("advance", parts.loop.advance.lower(state, np.int32(1)))
         init = compiled("init", parts.loop.init.lower(key), quickly)
-        lowered = parts.evaluate.lower(state.learner, key)
-        training = fitting(run_chunk.result())
+        lowered = parts.evaluate.lower(parts.loop.learner(state), key)
+        training = fitting(advance.result())
         evaluate = compiled("evaluate", lowered)  # not beside training's program, which would take longer
         return Programs(
-            init=init.result(), run_chunk=training, evaluation=evaluate.result, seconds=time.monotonic() - start
+            init=init.result(), advance=training, evaluation=evaluate.result, seconds=time.monotonic() - start
         )
 
 
@@ -96,22 +96,22 @@ def in_background(function: Callable[[], _T]) -> Future[_T]:
     return future
 
 
-def fitting(compiled: Compiled) -> Callable[..., tuple[TrainState, dict[str, Array]]]:
-    """`run_chunk` for every train state: JAX forgets how empty arrays are split over devices, programs insist on it."""
+def fitting(compiled: Compiled) -> Callable[..., tuple[PyTree, dict[str, Array]]]:
+    """`advance` for every train state: JAX forgets how empty arrays are split over devices, programs insist on it."""
     shardings = compiled.input_shardings[0][0]
 
-    def run_chunk(state: TrainState, num_iterations: Any) -> tuple[TrainState, dict[str, Array]]:
+    def advance(state: PyTree, num_iterations: Any) -> tuple[PyTree, dict[str, Array]]:
         state = jax.tree.map(
             lambda leaf, sharding: leaf if leaf.size else jax.device_put(leaf, sharding), state, shardings
         )
         return compiled(state, num_iterations)
 
-    return run_chunk
+    return advance
 
 
-def as_programs(*, init: Compiled, run_chunk: Compiled, evaluate: Compiled, seconds: float) -> Programs:
+def as_programs(*, init: Compiled, advance: Compiled, evaluate: Compiled, seconds: float) -> Programs:
     """Programs that were compiled before; `seconds` is what loading them took."""
-    return Programs(init=init, run_chunk=fitting(run_chunk), evaluation=lambda: evaluate, seconds=seconds)
+    return Programs(init=init, advance=fitting(advance), evaluation=lambda: evaluate, seconds=seconds)
 
 
 def uncompiled(parts: Parts) -> Programs:
@@ -120,8 +120,8 @@ def uncompiled(parts: Parts) -> Programs:
     Resets and evaluations do nothing else than these, and stay compiled; so do steps of covey's own tasks.
     """
 
-    def run_chunk(state: TrainState, num_iterations: Any) -> tuple[TrainState, dict[str, Array]]:
+    def advance(state: PyTree, num_iterations: Any) -> tuple[PyTree, dict[str, Array]]:
         with jax.disable_jit():
-            return parts.loop.run_chunk(state, num_iterations)
+            return parts.loop.advance(state, num_iterations)
 
-    return Programs(init=parts.loop.init, run_chunk=run_chunk, evaluation=lambda: parts.evaluate, seconds=0.0)
+    return Programs(init=parts.loop.init, advance=advance, evaluation=lambda: parts.evaluate, seconds=0.0)

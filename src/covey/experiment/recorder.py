@@ -231,7 +231,8 @@ class Recorder:
             if bad.size:
                 self.checkpoints.wait()
                 saved = self.checkpoints.iterations()
-                where = f"the last good checkpoint is in {self.run_directory.path}" if saved else "no checkpoint yet"
+                path = self.run_directory.path
+                where = f"the last good checkpoint is in {path}" if saved else f"{path} has no checkpoint yet"
                 number = iteration + int(bad[0]) + 1
                 what = f"iteration {number}: {name} is {values[bad[0]]}"
                 self.record_failure(what, number)

@@ -23,13 +23,13 @@ import numpy as np
 from covey.errors import CoveyError, Interrupted
 from covey.experiment.build import Parts
 from covey.experiment.checkpoint import Restored, host_copy
-from covey.experiment.config import CollectingConfig, Config, ReplayConfig
+from covey.experiment.config import Config
 from covey.experiment.console import Console, Summary
 from covey.experiment.lease import LeaseLost
 from covey.experiment.programs import Programs
 from covey.experiment.recorder import Diverged, Progress, Recorder, finish_all
 from covey.experiment.run_directory import RunDirectory
-from covey.loops.online import TrainState
+from covey.loops.base import join_seeds, of_seed
 from covey.process import Received, Stopped, collected_signals
 from covey.types import Array, Key, PyTree
 
@@ -81,15 +81,15 @@ class Training:
         assert len(seeds) == parts.num_seeds and not (callbacks and len(seeds) > 1)
         self.config, self.run_directory = seeds[0]
         experiment = self.config.experiment
-        assert isinstance(experiment, CollectingConfig)
         self.parts = parts
+        self._loop = parts.loop
         self.console = console
         self.callbacks = callbacks
-        self.frames_per_iteration = parts.loop.frames_per_iteration
+        self.frames_per_iteration = self._loop.frames_per_iteration
         self.num_iterations = self._iterations(experiment.frames)
         self.evaluation_interval = self._iterations(experiment.evaluation_interval)
         self.checkpoint_interval = self._iterations(experiment.checkpoint_interval)
-        self.state: TrainState  # these two from `_start` on
+        self.state: PyTree  # these two from `_start` on
         self.best: PyTree
         self.iteration = 0
         self._programs = programs
@@ -111,26 +111,29 @@ class Training:
         return self.iteration * self.frames_per_iteration
 
     @property
+    def learner(self) -> PyTree:
+        """What has been learned so far, by group."""
+        return self._loop.learner(self.state)
+
+    @property
     def progress(self) -> Progress:
         return self._recorders[0].progress
 
     @property
     def coefficients(self) -> dict[str, dict[str, float]]:
         """The bases that schedules scale, by group."""
-        return {
-            group: {k: float(v) for k, v in part.coefficients.items()} for group, part in self.state.learner.items()
-        }
+        return {group: {k: float(v) for k, v in part.coefficients.items()} for group, part in self.learner.items()}
 
     def set_coefficient(self, name: str, value: float) -> None:
         """Sets a coefficient (`lr`, `entropy_coef`) of every group that has it, from the next iteration on."""
-        learner = dict(self.state.learner)
+        learner = dict(self.learner)
         for group, part in learner.items():
             if name not in part.coefficients:
                 raise CoveyError(f"group {group} has no coefficient '{name}', only {', '.join(part.coefficients)}")
             old = part.coefficients[name]
             changed = part.coefficients | {name: jax.device_put(np.asarray(value, old.dtype), old.sharding)}
             learner[group] = dataclasses.replace(part, coefficients=changed)
-        self.state = dataclasses.replace(self.state, learner=learner)
+        self.state = self._loop.with_learner(self.state, learner)
 
     # ------------------------------------------------------------------------------------------------------ running
 
@@ -164,7 +167,7 @@ class Training:
     def _start(self) -> None:
         """A fresh state, or the newest checkpoint's; files are cut back to where that was."""
         self.state = self._compute(self._programs.init, self._keys(Recorder.training_key))
-        self.best = _copy(self.state.learner)
+        self.best = _copy(self.learner)
         self.iteration = 0
         parts = self._parts_to_save()
         restored = self._restore(parts)
@@ -176,19 +179,12 @@ class Training:
             return
         trees = [saved.tree for saved in restored]
         shared = [name for name in trees[0] if all(name in tree for tree in trees)]  # a seed's devices may differ
-        if "actor" not in shared:
-            afresh = "environments and buffer" if self._has_buffer else "environments"
-            self.console.warn(f"another number of devices: {afresh} start afresh, and the bits will differ")
-        elif self._has_buffer and "buffer" not in parts:
-            self.console.warn(
-                "the buffer was left out of checkpoints: updates come less often until it is filled again, "
-                "and the bits will differ"
-            )
+        self._say_what_starts_afresh(shared)
         trees = [{name: tree[name] for name in shared} for tree in trees]
-        found = _join(trees) if self._together else trees[0]
+        found = join_seeds(self._seed_axes, trees) if self._together else trees[0]
         found = {name: _put_like(tree, parts[name]) for name, tree in found.items()}
         self.best = found.pop("best")
-        self.state = dataclasses.replace(self.state, **found.pop("clock"), **found)
+        self.state = self._loop.restored(self.state, found)
         self.iteration = restored[0].iteration
         for recorder, saved in zip(self._recorders, restored, strict=True):
             recorder.go_on(saved)
@@ -199,11 +195,11 @@ class Training:
 
         Environments are split over devices, and do not fit another number of them: then they are left out.
         """
-        template = jax.eval_shape(functools.partial(_of_seed, index=0), parts) if self._together else parts
+        template = jax.eval_shape(functools.partial(self._of_seed, index=0), parts) if self._together else parts
         devices = self._recorders[0].progress.devices
 
         def fitting(meta: dict[str, Any]) -> dict[str, PyTree]:
-            split = () if meta["devices"] == devices else ("actor", "buffer")
+            split = () if meta["devices"] == devices else self._split_over_devices
             return {name: part for name, part in template.items() if name not in split}
 
         saved = [recorder.checkpoints.iterations() for recorder in self._recorders]
@@ -218,27 +214,43 @@ class Training:
         return None
 
     def _take_initial_learner(self, initial_learner: Callable[[PyTree], PyTree]) -> None:
-        learner = self.state.learner
+        learner = self.learner
         if self._together:
-            own = [_of_seed({"learner": learner}, index)["learner"] for index in range(len(self._recorders))]
-            learner = _put_like(_join([{"learner": initial_learner(one)} for one in own])["learner"], learner)
+            own = [self._of_seed({"learner": learner}, index=index)["learner"] for index in range(len(self._recorders))]
+            joined = join_seeds(self._seed_axes, [{"learner": initial_learner(one)} for one in own])
+            learner = _put_like(joined["learner"], learner)
         else:
             learner = initial_learner(learner)
-        self.state = dataclasses.replace(self.state, learner=learner)
+        self.state = self._loop.with_learner(self.state, learner)
         self.best = _copy(learner)
 
+    def _say_what_starts_afresh(self, restored: Sequence[str]) -> None:
+        split = self._split_over_devices
+        if split and not set(split) & set(restored):
+            fresh = " and ".join(self._loop.parts[name].label for name in split)
+            self.console.warn(f"another number of devices: {fresh} start afresh, and the bits will differ")
+            return
+        for part in self._loop.parts.values():
+            if part.left_out is not None:
+                self.console.warn(part.left_out)
+
     def _parts_to_save(self) -> dict[str, PyTree]:
-        """The train state and the best parameters, in parts that can be restored alone."""
-        clock = {"key": self.state.key, "iteration": self.state.iteration}
-        parts = {"learner": self.state.learner, "actor": self.state.actor, "clock": clock, "best": self.best}
-        experiment = self.config.experiment
-        if isinstance(experiment, ReplayConfig) and experiment.buffer.in_checkpoints:
-            parts["buffer"] = self.state.buffer
-        return parts
+        """The loop's state and the best parameters, in parts that can be restored alone."""
+        return self._loop.saved(self.state) | {"best": self.best}
 
     @property
-    def _has_buffer(self) -> bool:
-        return isinstance(self.config.experiment, ReplayConfig)
+    def _split_over_devices(self) -> list[str]:
+        return [name for name, part in self._loop.parts.items() if part.by_device]
+
+    @property
+    def _seed_axes(self) -> dict[str, Any]:
+        """Where the seeds are in each part that is saved."""
+        return {name: part.seed_axis for name, part in self._loop.parts.items()} | {"best": 0}
+
+    @functools.cached_property
+    def _of_seed(self) -> Callable[..., dict[str, PyTree]]:
+        """One seed's share of what is saved."""
+        return jax.jit(functools.partial(of_seed, self._seed_axes))
 
     @property
     def _together(self) -> bool:
@@ -267,7 +279,7 @@ class Training:
                 raise
             self.iteration += size
             self._show_progress(by_seed, seconds)
-            self._chunk_size = _next_chunk_size(size, seconds, self.parts.loop.max_iterations)
+            self._chunk_size = _next_chunk_size(size, seconds, self._loop.max_iterations)
             due = self._is_due(self.evaluation_interval)
             evaluation = self._dispatch_evaluation(self._plan_evaluation()) if due else None
             interrupted = bool(self._received)  # looked at once: a signal that comes later waits for the next chunk
@@ -314,7 +326,7 @@ class Training:
         if size <= 0:
             return None
         started = time.monotonic()
-        self.state, history = self._compute(self._programs.run_chunk, self.state, np.int32(size))
+        self.state, history = self._compute(self._programs.advance, self.state, np.int32(size))
         return size, history, started
 
     def _is_due(self, interval: int) -> bool:
@@ -330,7 +342,7 @@ class Training:
     def _plan_evaluation(self) -> EvaluationPlan:
         """Of the parameters as they are now: the next chunk takes their memory, hence the copy."""
         key = self._keys(functools.partial(Recorder.evaluation_key, iteration=self.iteration))
-        return EvaluationPlan(learner=_copy(self.state.learner), key=key, iteration=self.iteration)
+        return EvaluationPlan(learner=_copy(self.learner), key=key, iteration=self.iteration)
 
     def _dispatch_evaluation(self, plan: EvaluationPlan) -> Evaluation:
         """Sent before the next chunk, so that it need not wait for it."""
@@ -409,7 +421,7 @@ class Training:
         """Copies of each seed's share, taken one after another, so that the device holds one of them at a time."""
         if not self._together:
             return [host_copy(parts)]
-        return [host_copy(_of_seed(parts, index)) for index in range(len(self._recorders))]
+        return [host_copy(self._of_seed(parts, index=index)) for index in range(len(self._recorders))]
 
     def _save(self, trees: list[dict[str, PyTree]], iteration: int) -> None:
         for recorder, tree in zip(self._recorders, trees, strict=True):
@@ -447,7 +459,7 @@ class Training:
 
     def _split_training_time(self, total: float) -> dict[str, float]:
         """Collecting and updating are one program; their shares come from timing collection alone, afterwards."""
-        if total < 10.0 or not self.config.jit:  # not worth compiling another program for
+        if self._loop.collect is None or total < 10.0 or not self.config.jit:  # not worth compiling a program for
             return {"collecting and updating": total}
         collecting = min(total, self._seconds_collecting * self.num_iterations / len(self._recorders))
         return {"collecting": collecting, "updating": total - collecting}
@@ -455,8 +467,9 @@ class Training:
     @functools.cached_property
     def _seconds_collecting(self) -> float:
         """In an iteration of all seeds."""
+        assert self._loop.collect is not None
         with self.console.compiling("collection, to time it"):
-            collect = self.parts.loop.collect.lower(self.state).compile()
+            collect = self._loop.collect.lower(self.state).compile()
         jax.block_until_ready(collect(self.state))
         started, repeats = time.monotonic(), 0
         while time.monotonic() - started < 0.5:
@@ -516,43 +529,6 @@ def _copy(tree: PyTree) -> PyTree:
 def _put_like(values: PyTree, like: PyTree) -> PyTree:
     """Host arrays to where the arrays of `like` are."""
     return jax.tree.map(lambda value, old: jax.device_put(value, old.sharding), values, like)
-
-
-# ------------------------------------------------------------------------------------------ seeds that train at once
-
-
-@jax.jit
-def _of_seed(parts: dict[str, PyTree], index: int | Array) -> dict[str, PyTree]:
-    """One seed's share of what `Training` saves."""
-
-    def take(axis: int | None, leaf: Array) -> Array:
-        return leaf if axis is None else jax.lax.dynamic_index_in_dim(leaf, index, axis, keepdims=False)
-
-    return _by_axis(take, parts)
-
-
-def _join(parts: list[dict[str, PyTree]]) -> dict[str, PyTree]:
-    """`_of_seed` undone; on the host, what is there."""
-
-    def join(axis: int | None, *leaves: Any) -> Any:
-        if axis is None:
-            return leaves[0]
-        return (np if isinstance(leaves[0], np.ndarray) else jnp).stack(leaves, axis)
-
-    return _by_axis(join, *parts)
-
-
-def _by_axis(function: Callable, *parts: dict[str, PyTree]) -> dict[str, PyTree]:
-    """`function(axis of the seeds, leaf, …)` over the leaves of all parts. The axis of devices is before that of seeds;
-    the iteration is everybody's."""
-    axes = {"learner": 0, "best": 0, "actor": 1, "buffer": 1, "clock": {"key": 0, "iteration": None}}
-
-    def over(axis: Any, *trees: PyTree) -> PyTree:
-        if isinstance(axis, dict):
-            return {name: over(axis[name], *(tree[name] for tree in trees)) for name in trees[0]}
-        return jax.tree.map(functools.partial(function, axis), *trees)
-
-    return over(axes, *parts)
 
 
 @jax.jit

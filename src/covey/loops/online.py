@@ -1,7 +1,7 @@
 """The online loop: collect, learn, repeat, compiled in chunks of iterations.
 
     train_state = init(key)
-    train_state, metrics = run_chunk(train_state, num_iterations)
+    train_state, metrics = advance(train_state, num_iterations)
 
 A chunk is one compiled program whatever its number of iterations, which is a traced argument; how the host partitions
 training into chunks therefore changes neither bits nor compiles anything again. Every key is derived from the seed and
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -29,17 +29,17 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
-from jax.stages import Wrapped
 
 from covey.algorithms.base import Hooks
 from covey.algorithms.random import make_random_team
 from covey.data.replay import HOST_PART, Replay
 from covey.envs.base import Env
 from covey.envs.batch import BatchedEnv
+from covey.loops.base import Loop, StatePart
 from covey.loops.rollout import Actor, collect, episode_means, init_actor, unroll
 from covey.metrics import scored_groups
-from covey.ops import random
 from covey.ops.devices import mean_over_devices, sum_over_devices
+from covey.ops.random import unrolled
 from covey.ops.seeds import any_seed, least_of_seeds
 from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep, pytree
 
@@ -67,25 +67,7 @@ class Learning:
     replay: Replay
     num_updates: int
     random_frames: int
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OnlineLoop:
-    """Compiled functions.
-
-    init(key) -> train state
-    run_chunk(train state, num_iterations) -> (train state, metrics [max_iterations] of which num_iterations count)
-    collect(train state) -> (train state, checksum)   collection alone, to time it; the learner stays as it is
-
-    For several seeds `together`: init(keys [S]), and metrics [max_iterations, S].
-    """
-
-    init: Wrapped
-    run_chunk: Wrapped
-    collect: Wrapped
-    shardings: TrainState  # where each part of a train state lives
-    max_iterations: int
-    frames_per_iteration: int
+    in_checkpoints: bool = True  # whether checkpoints hold the buffer
 
 
 def make_online_loop(
@@ -103,7 +85,7 @@ def make_online_loop(
     together: bool = False,
     compile_steps: bool = False,
     max_iterations: int = 32,
-) -> OnlineLoop:
+) -> Loop:
     """`algorithm` must have been made with `device_axis=DEVICE_AXIS` where there are several `devices`.
 
     Without `learning`, each iteration updates once, from what it collected. `compile_steps` compiles the environments'
@@ -220,14 +202,51 @@ def make_online_loop(
     chunk_over_devices = over_devices(chunk, in_specs=(state_specs, P()), out_specs=(state_specs, P()))
     collect_over_devices = over_devices(collect_only, in_specs=(state_specs,), out_specs=(state_specs, P(DEVICE_AXIS)))
     shardings = state_shardings(devices, learning is not None and learning.replay.in_host)
-    return OnlineLoop(
+    parts = state_parts(learning)
+    return Loop(
         init=jax.jit(init, out_shardings=shardings),
-        run_chunk=jax.jit(chunk_over_devices, donate_argnums=0),
-        collect=jax.jit(collect_over_devices),
+        advance=jax.jit(chunk_over_devices, donate_argnums=0),
+        learner=lambda state: state.learner,
+        with_learner=lambda state, learner: dataclasses.replace(state, learner=learner),
+        saved=partial(saved_parts, parts=parts),
+        restored=restored_state,
+        parts=parts,
         shardings=shardings,
         max_iterations=max_iterations,
         frames_per_iteration=frames_per_iteration,
+        collect=jax.jit(collect_over_devices),
     )
+
+
+def state_parts(learning: Learning | None) -> dict[str, StatePart]:
+    """What a train state is saved as. The axis of devices is before that of seeds; the iteration is everybody's."""
+    parts = {
+        "learner": StatePart(label="learner"),
+        "actor": StatePart(label="environments", seed_axis=1, by_device=True),
+        "clock": StatePart(label="clock", seed_axis={"key": 0, "iteration": None}),
+    }
+    if learning is not None:
+        left_out = (
+            None
+            if learning.in_checkpoints
+            else "the buffer was left out of checkpoints: updates come less often until it is filled again, "
+            "and the bits will differ"
+        )
+        parts["buffer"] = StatePart(label="buffer", seed_axis=1, by_device=True, left_out=left_out)
+    return parts
+
+
+def saved_parts(state: TrainState, parts: Mapping[str, StatePart]) -> dict[str, PyTree]:
+    """The parts of a train state that checkpoints hold."""
+    clock = {"key": state.key, "iteration": state.iteration}
+    trees = {"learner": state.learner, "actor": state.actor, "clock": clock, "buffer": state.buffer}
+    return {name: trees[name] for name, part in parts.items() if part.left_out is None}
+
+
+def restored_state(state: TrainState, trees: Mapping[str, PyTree]) -> TrainState:
+    """`state` with the saved parts that there are."""
+    changes = {name: tree for name, tree in trees.items() if name != "clock"}
+    return dataclasses.replace(state, **changes, **trees.get("clock", {}))
 
 
 def updates_due(learning: Learning, held: Array, collected: Array, number: Array | int = 0) -> Array:
@@ -256,7 +275,7 @@ def learn_from_replay(
 
     def update(learner: PyTree, buffer: PyTree, key: Key) -> tuple[PyTree, PyTree, dict[str, Array]]:
         key_sample, key_update = jax.random.split(key)
-        sample = replay.sample(buffer, random.unrolled(key_sample))
+        sample = replay.sample(buffer, unrolled(key_sample))
         learner, metrics, by_group = algorithm.update(learner, sample.batch, key_update, progress)
         priorities = sum(by_group.values()) / len(by_group)
         return learner, replay.set_priorities(buffer, sample, priorities), metrics
@@ -305,18 +324,6 @@ def state_shardings(devices: list[Any], buffer_in_host: bool) -> TrainState:
         buffer = {"buffer": split, HOST_PART: split.with_memory_kind("pinned_host")}
     places = {"learner": everywhere, "actor": split, "key": everywhere, "iteration": everywhere, "buffer": buffer}
     return TrainState(**places)  # type: ignore[arg-type]
-
-
-def state_shapes(loop: OnlineLoop, key: Key) -> TrainState:
-    """The shape, type and place of each leaf of a train state; with these, a program is traced once and for all."""
-    return jax.tree.map(
-        lambda sharding, part: jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), part
-        ),
-        loop.shardings,
-        jax.eval_shape(loop.init, key),
-        is_leaf=lambda x: isinstance(x, jax.sharding.Sharding),
-    )
 
 
 def _over_devices(function: Callable, *, devices: list[Any], in_specs: Any, out_specs: Any) -> Callable:

@@ -1,0 +1,110 @@
+"""A loop as the host sees it: how experience reaches a learner, behind functions that are the same for every loop.
+
+`Training` (experiment/training.py) drives a loop, saves it and restores it through these, and knows no field of its
+state. What a loop does inside, whether it steps compiled environments, samples a buffer or reads a dataset, is its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.stages import Wrapped
+
+from covey.types import Array, Key, PyTree
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StatePart:
+    """A part of a loop's state that can be saved and restored alone.
+
+    label       what people call it
+    seed_axis   where several seeds train at once, the axis of the seeds in its leaves; None where all share one value;
+                a dict for a part that is a dict
+    by_device   its leaves are split over the devices, so it fits only the number of devices that it was saved with
+    left_out    None if checkpoints hold it; otherwise what to tell a user whose run resumes without it
+    """
+
+    label: str
+    seed_axis: Any = 0
+    by_device: bool = False
+    left_out: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Loop:
+    """A loop as functions.
+
+    init(key) -> state
+    advance(state, num_iterations) -> (state, metrics)   dispatches and does not wait; metrics are [max_iterations], of
+                                                         which num_iterations count
+    learner(state) -> learner
+    with_learner(state, learner) -> state
+    saved(state) -> tree by the name of each part that checkpoints hold
+    restored(state, trees) -> state                      with these in place of its own; others stay as they are
+    collect(state) -> (state, checksum)                  collection alone, to time it; None: it collects nothing
+
+    Several seeds at once: init(keys [S]), metrics [max_iterations, S], and an axis of seeds in each part of the state.
+    """
+
+    init: Wrapped
+    advance: Wrapped
+    learner: Callable[[PyTree], PyTree]
+    with_learner: Callable[[PyTree, PyTree], PyTree]
+    saved: Callable[[PyTree], dict[str, PyTree]]
+    restored: Callable[[PyTree, Mapping[str, PyTree]], PyTree]
+    parts: Mapping[str, StatePart]
+    shardings: PyTree  # where each part of a state lives
+    max_iterations: int
+    frames_per_iteration: int
+    collect: Wrapped | None = None
+
+
+def state_shapes(loop: Loop, key: Key) -> PyTree:
+    """The shape, type and place of each leaf of a state; with these, a program is traced once and for all."""
+    return jax.tree.map(
+        lambda sharding, part: jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), part
+        ),
+        loop.shardings,
+        jax.eval_shape(loop.init, key),
+        is_leaf=lambda x: isinstance(x, jax.sharding.Sharding),
+    )
+
+
+# ------------------------------------------------------------------------------------------ seeds that train at once
+
+
+def of_seed(axes: Mapping[str, Any], trees: Mapping[str, PyTree], index: int | Array) -> dict[str, PyTree]:
+    """One seed's share of `trees`, whose seeds are along `axes` (`StatePart.seed_axis`)."""
+
+    def take(axis: int | None, leaf: Array) -> Array:
+        return leaf if axis is None else jax.lax.dynamic_index_in_dim(leaf, index, axis, keepdims=False)
+
+    return _by_axis(take, axes, trees)
+
+
+def join_seeds(axes: Mapping[str, Any], seeds: list[dict[str, PyTree]]) -> dict[str, PyTree]:
+    """The inverse of `of_seed`: on the host, where the leaves are there."""
+
+    def join(axis: int | None, *leaves: Any) -> Any:
+        if axis is None:
+            return leaves[0]
+        return (np if isinstance(leaves[0], np.ndarray) else jnp).stack(leaves, axis)
+
+    return _by_axis(join, axes, *seeds)
+
+
+def _by_axis(function: Callable, axes: Mapping[str, Any], *trees: Mapping[str, PyTree]) -> dict[str, PyTree]:
+    """`function(axis of the seeds, leaf, …)` over the leaves of all trees."""
+
+    def over(axis: Any, *parts: PyTree) -> PyTree:
+        if isinstance(axis, Mapping):
+            return {name: over(axis[name], *(part[name] for part in parts)) for name in parts[0]}
+        return jax.tree.map(lambda *leaves: function(axis, *leaves), *parts)
+
+    return over(axes, *trees)
