@@ -3,7 +3,7 @@
 Each file was written by one script of this folder; `FILES` has its options and says what to read from it.
 
   python benchmarks/speeds.py             prints the table
-  python benchmarks/learning.py table     puts it into results/README.md, and what compares with others into docs/results.md
+  python benchmarks/learning.py table     puts it into results/README.md, and comparisons with others into docs/results.md
 """
 
 from __future__ import annotations
@@ -171,7 +171,9 @@ def make_table(folder: Path, peers_only: bool = False) -> str:
     """Markdown. The long one says what was to be reached, and names the script and options that wrote each figure."""
     lines = ["| what | measured |", "| --- | --- |"]
     if not peers_only:
-        lines = [line + end for line, end in zip(lines, (" to reach | script and options |", " --- | --- |"), strict=True)]
+        lines = [
+            line + end for line, end in zip(lines, (" to reach | script and options |", " --- | --- |"), strict=True)
+        ]
     for name, file in FILES.items():
         path = folder / f"benchmark-{name}.json"
         if not path.exists() or (peers_only and not file.peer):

@@ -1,7 +1,7 @@
 """A task whose observations are rows, `[N, F]`: a set of things that each agent sees, in no particular order.
 
 Agents on a grid gather pieces of food, which lie somewhere else in each episode. An agent sees one row for each piece:
-where it is from here, and whether it is still there. Dense layers would have to learn the same thing once for every row;
+where it is from here, and whether it is still there. Dense layers would have to learn the same thing for every row;
 `deepsets` and `attention` treat all rows alike. Run this file, or, in its folder,
 
     covey check task=mine/gather 'imports=[rows_task]'

@@ -72,9 +72,7 @@ def test_all_that_is_registered_has_a_page(site: Path) -> None:
 
 
 def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
-    elsewhere = {
-        link for _, links in pages(site) for link in links.loaded if re.match(r"(https?:)?//", link)
-    }
+    elsewhere = {link for _, links in pages(site) for link in links.loaded if re.match(r"(https?:)?//", link)}
     assert elsewhere == set()
     styles = [path.read_text(encoding="utf-8") for path in (site / "_static").rglob("*.css")]
     assert not [style for style in styles if re.search(r"(@import|url\()\s*['\"]?(https?:)?//", style)]

@@ -55,7 +55,9 @@ def test_report_refuses_unknown_options(run: Any) -> None:
 
 
 def test_report_can_be_called_before_its_package_is_imported() -> None:
-    code = "import covey; assert callable(covey.report); import covey.report.runs as runs; assert callable(covey.report)"
+    code = (
+        "import covey; assert callable(covey.report); import covey.report.runs as runs; assert callable(covey.report)"
+    )
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 

@@ -1,10 +1,10 @@
 """Writes docs/generated/: a page for every suite, task, algorithm, model, preset and verb, out of the registries.
 
-What is registered has a page, so none can be missing; what a page says is read where the program reads it: names and
-descriptions from the registries, fields from the dataclasses and their comments (`covey.fields`), spaces from the task's
+What is registered has a page, so none can be missing. What a page says is read where the program reads it: names and
+descriptions from the registries, fields from the dataclasses and their comments (`covey.fields`), spaces from a task's
 spec, random and published returns from anchors.json, covey's own results from results/, text from module docstrings.
 
-    tasks/SUITE/NAME.md    algorithms/NAME.md    models/NAME.md    reference/{experiment,presets,command-line,metrics}.md
+    tasks/SUITE/NAME.md   algorithms/NAME.md   models/NAME.md   reference/{experiment,presets,command-line,metrics}.md
 """
 
 from __future__ import annotations
@@ -265,9 +265,7 @@ def picture(name: str, depth: int = 0) -> str | None:
 
 def algorithm_pages() -> Iterator[Page]:
     entries = list(registry.algorithms)
-    rows = [
-        [f"[`{entry.name}`]({entry.name}.md)", entry.loop, markdown_inline(entry.description)] for entry in entries
-    ]
+    rows = [[f"[`{entry.name}`]({entry.name}.md)", entry.loop, markdown_inline(entry.description)] for entry in entries]
     text = "# Algorithms\n\nEach page has the equations, every field, and the differences from the papers.\n\n"
     text += table(["algorithm", "loop", "what it is"], rows)
     text += "Algorithms of one file differ in the fields that their names set. A group of agents may have its own: "
@@ -287,7 +285,9 @@ def algorithm_page(entry: registry.Entry) -> str:
     siblings = [other.name for other in registry.algorithms if type(other.defaults()) is type(config)]
     text += f"## Equations\n\n{body}## Fields\n\n"
     if len(siblings) > 1:
-        text += f"{', '.join(f'`{name}`' for name in siblings)} have the same fields; they differ in these defaults:\n\n"
+        text += (
+            f"{', '.join(f'`{name}`' for name in siblings)} have the same fields; they differ in these defaults:\n\n"
+        )
         text += table(["field", *(f"`{name}`" for name in siblings)], differing(siblings))
     text += f"Set as `algorithm.FIELD=value`.\n\n{fields_table(fields_of(config, ''))}"
     text += f"Trained by the `{entry.loop}` loop, whose fields are [the experiment's](../reference/experiment.md). "
@@ -327,7 +327,7 @@ def model_page(entry: registry.Entry) -> str:
         text += to_markdown(own)
     module = sys.modules[type(config).__module__]
     text += to_markdown(module.__doc__)
-    text += f"## Fields\n\nSet as `model.FIELD=value`, for the critic alone as `critic_model.FIELD=value`.\n\n"
+    text += "## Fields\n\nSet as `model.FIELD=value`, for the critic alone as `critic_model.FIELD=value`.\n\n"
     text += fields_table(fields_of(config, ""))
     return text + f"The code is in `src/{module.__name__.replace('.', '/')}.py`.\n"
 

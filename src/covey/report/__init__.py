@@ -7,7 +7,8 @@ summary.py      list[Run] and options  →  Summary: every number that the page 
 figures.py      Summary  →  PNG, SVG, PDF;   tables.py  →  LaTeX, CSV, Markdown;   document.py  →  summary.json
 page.py         Summary  →  index.html, out of sections.py, pieces.py and markup.py, page.css and page.js
 benchmarks.py, speeds.py   what `covey benchmark` and `covey speed` left beside runs
-report.py       all of it, for `covey report`; from_python.py  the same for `covey.report(…)`;   serve.py  the page on loopback, made anew while runs go on
+report.py       all of it, for `covey report`;   serve.py  the page on loopback, rewritten while runs continue
+from_python.py  the same as `covey.report(…)`
 """
 
 from __future__ import annotations
