@@ -3,7 +3,7 @@
 Each file was written by one script of this folder; `FILES` has its options and says what to read from it.
 
   python benchmarks/speeds.py             prints the table
-  python benchmarks/learning.py table     puts it into results/README.md, and comparisons with others into docs/results.md
+  python benchmarks/learning.py table     puts it into results/README.md, comparisons with others into docs/results.md
 """
 
 from __future__ import annotations

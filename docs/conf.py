@@ -51,6 +51,7 @@ html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
     "home_page_in_toc": False,
+    "navbar_persistent": [],  # the sidebar has a search field already
     "show_navbar_depth": 1,
     "use_download_button": False,
     "use_fullscreen_button": False,

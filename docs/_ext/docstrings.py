@@ -79,7 +79,15 @@ def to_rst(docstring: str) -> list[str]:
 
 def rst_inline(text: str) -> str:
     parts = re.split(r"`([^`]+)`", text)
-    return "".join(f"``{part}``" if i % 2 else re.sub(r"([*_|\\])", r"\\\1", part) for i, part in enumerate(parts))
+    result = ""
+    for number, part in enumerate(parts):
+        if number % 2:  # a literal may not touch a word
+            before = "\\ " if re.search(r"\w$", parts[number - 1]) else ""
+            after = "\\ " if re.match(r"\w", parts[number + 1]) else ""
+            result += f"{before}``{part}``{after}"
+        else:
+            result += re.sub(r"([*_|\\])", r"\\\1", part)
+    return result
 
 
 def process(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
@@ -100,10 +108,11 @@ def to_markdown(docstring: str | None, *, equations: bool = False) -> str:
 
 
 def markdown_of(block: Block, equations: bool) -> str:
+    inline = with_symbols if equations else markdown_inline
     if block.kind == "list":
-        return "\n".join(f"- {markdown_inline(item)}" for item in block.items)
+        return "\n".join(f"- {inline(item)}" for item in block.items)
     if block.kind == "paragraph":
-        return markdown_inline(block.text)
+        return inline(block.text)
     if equations:
         return f"$$\n{typeset(dedented(block.lines))}\n$$"
     return "```text\n" + "\n".join(dedented(block.lines)) + "\n```"
@@ -116,12 +125,18 @@ def markdown_inline(text: str) -> str:
 
 # ------------------------------------------------------------------------------------------------------- equations
 
+SYMBOL = re.compile(r"(?<![\w`])([A-Zπμ]'?_[A-Za-zα-ω]+(?:\([^()]*\))?)")  # π_θ(a | o) in a sentence
 LETTERS = {
     "α": r"\alpha", "γ": r"\gamma", "ε": r"\epsilon", "θ": r"\theta", "λ": r"\lambda", "μ": r"\mu", "π": r"\pi",
     "ρ": r"\rho", "φ": r"\phi", "∇": r"\nabla", "Σ": r"\sum", "∂": r"\partial", "H̄": r"\bar{H}", "ã": r"\tilde{a}",
     "−": "-", "·": r"\cdot", "≥": r"\ge", "≤": r"\le", "~": r"\sim", "²": "^2", "…": r"\dots", "×": r"\times",
 }  # fmt: skip
 OPERATORS = {"argmax": r"\arg\max", "log": r"\log", "max": r"\max", "min": r"\min"}
+
+
+def with_symbols(text: str) -> str:
+    parts = SYMBOL.split(text)
+    return "".join(f"${typeset_line(part)}$" if i % 2 else markdown_inline(part) for i, part in enumerate(parts))
 
 
 def typeset(lines: Sequence[str]) -> str:

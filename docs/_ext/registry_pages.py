@@ -57,6 +57,7 @@ def task_pages() -> Iterator[Page]:
     for suite in suites:
         if suite not in about:
             raise CoveyError(f"docs/suites.yaml says nothing about the suite '{suite}'")
+    suites = {suite: suites[suite] for suite in about if suite in suites}  # in the order of that file
     yield "tasks/index.md", tasks_index(suites, about)
     for suite, entries in suites.items():
         yield f"tasks/{suite}/index.md", suite_page(suite, entries, about[suite])
@@ -84,7 +85,7 @@ def preferred(drawn: Sequence[str], about: dict[str, Any]) -> str:
 
 
 def suite_page(suite: str, entries: Sequence[registry.Entry], about: dict[str, Any]) -> str:
-    text = f"# {about['title']} (`{suite}/`)\n\n{about['about'].strip()}\n\n"
+    text = f"# {about['title']}\n\n{about['about'].strip()}\n\n"
     rows = []
     for entry in entries:
         name = entry.name.partition("/")[2]
@@ -118,9 +119,14 @@ def about_task(entry: registry.Entry, config: Any) -> str:
     make = entry.make_function()
     if isinstance(make, type) and make.__module__ == "covey.envs.probes":
         return to_markdown(make.__doc__)
-    own = type(config).__doc__ or ""
-    generated = own.startswith(f"{type(config).__name__}(")  # by dataclasses
-    return to_markdown(sys.modules[type(config).__module__].__doc__) + ("" if generated else to_markdown(own))
+    return to_markdown(sys.modules[type(config).__module__].__doc__) + to_markdown(own_docstring(config))
+
+
+def own_docstring(config: Any) -> str:
+    """That of a configuration's class, unless dataclasses made it or it only lists names."""
+    docstring = type(config).__doc__ or ""
+    written = docstring[:1].isupper() and not docstring.startswith(f"{type(config).__name__}(")
+    return docstring if written else ""
 
 
 def read_spec(entry: registry.Entry) -> EnvSpec | str:
@@ -322,9 +328,7 @@ def model_page(entry: registry.Entry) -> str:
     config = entry.defaults()
     text = f"# {entry.name}\n\n{sentence(markdown_inline(entry.description))}\n\n"
     text += f"```sh\ncovey train model={entry.name}\n```\n\n"
-    own = type(config).__doc__ or ""
-    if not own.startswith(f"{type(config).__name__}("):
-        text += to_markdown(own)
+    text += to_markdown(own_docstring(config))
     module = sys.modules[type(config).__module__]
     text += to_markdown(module.__doc__)
     text += "## Fields\n\nSet as `model.FIELD=value`, for the critic alone as `critic_model.FIELD=value`.\n\n"
