@@ -614,12 +614,15 @@ def describe_scores(scores: dict[str, list[float]]) -> str:
 
 def write_docs(path: Path, results: list[dict[str, Any]]) -> None:
     """Puts short tables between the marks in the documentation's page of results."""
-    columns = ("task", "algorithm", "frames", "minutes", "seeds", "what counts", "mean")
+    columns = ("task", "algorithm, model", "metric", "mean", "frames", "minutes", "seeds")
     rows = [" | ".join(columns), " | ".join("---" for _ in columns)]
     for result in results:
-        _, _, _, _, frames, minutes, seeds, value, *_ = make_row(result)
         algorithm = ", ".join(filter(None, [result["algorithm"], result["model"], result.get("label")]))
-        rows.append(" | ".join([result["task"], algorithm, frames, minutes, seeds, result["metric"], value]))
+        task = f"[{result['task']}](generated/tasks/{result['task']}.md)"
+        minutes = f"{sum(result['minutes']) / len(result['minutes']):.1f}"
+        mean, frames = describe_value(result), f"{result['frames']:,}"
+        cells = [task, algorithm, f"`{result['metric']}`", mean, frames, minutes, str(len(result["seeds"]))]
+        rows.append(" | ".join(cells))
     text = path.read_text(encoding="utf-8")
     text = put_between_marks(text, "results", "".join(f"| {row} |\n" for row in rows))
     text = put_between_marks(text, "nine algorithms", describe_benchmark(ROOT / "results" / "vmas_nine"))
