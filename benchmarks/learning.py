@@ -620,7 +620,7 @@ def write_docs(path: Path, results: list[dict[str, Any]]) -> None:
         algorithm = ", ".join(filter(None, [result["algorithm"], result["model"], result.get("label")]))
         task = f"[{result['task']}](generated/tasks/{result['task']}.md)"
         minutes = f"{sum(result['minutes']) / len(result['minutes']):.1f}"
-        mean, frames = describe_value(result), f"{result['frames']:,}"
+        mean, frames = describe_value(result).replace(" ", "\N{NO-BREAK SPACE}"), f"{result['frames']:,}"
         cells = [task, algorithm, f"`{result['metric']}`", mean, frames, minutes, str(len(result["seeds"]))]
         rows.append(" | ".join(cells))
     text = path.read_text(encoding="utf-8")

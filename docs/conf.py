@@ -37,6 +37,7 @@ suppress_warnings = ["mystnb.unknown_mime_type"]
 
 # Notebooks show the outputs they were committed with; tests/test_notebooks.py executes them.
 nb_execution_mode = "off"
+nb_merge_streams = True
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
