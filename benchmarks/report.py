@@ -30,7 +30,7 @@ import numpy as np
 
 from covey.report import statistics
 from covey.report.runs import read_runs
-from covey.report.summary import Normalisation, Options, Summary, summarise
+from covey.report.summary import Normalisation, ReportSummary, SummaryOptions, summarise
 
 SECONDS, GIGABYTES, RATIO = 30.0, 2.0, 40.0  # to reach
 EPISODES = 32
@@ -123,8 +123,8 @@ def time_report(folder: str, sizes: Sizes) -> dict[str, float]:
     return {"seconds": seconds, "reading": reading, "summarising": seconds - reading, "cpu_seconds": cpu}
 
 
-def make_options(sizes: Sizes) -> Options:
-    return Options(
+def make_options(sizes: Sizes) -> SummaryOptions:
+    return SummaryOptions(
         normalisation=Normalisation.none,
         repetitions=sizes.aggregates,
         curve_repetitions=sizes.curves,
@@ -146,7 +146,7 @@ def write_runs(folder: Path, scores: np.ndarray) -> None:
         (folder / f"{algorithm}-{task}-{seed}.json").write_text(json.dumps(results), encoding="utf-8")
 
 
-def check(summary: Summary, sizes: Sizes) -> None:
+def check(summary: ReportSummary, sizes: Sizes) -> None:
     """That nothing was skipped."""
     assert len(summary.runs) == sizes.algorithms * sizes.tasks * sizes.seeds
     for part in (summary.aggregates, summary.profiles, summary.curves_by_frames, summary.curves_by_seconds):

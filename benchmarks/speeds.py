@@ -132,6 +132,21 @@ def _report(figures: Figures) -> Iterator[Row]:
     yield Row("its statistics", ratio, at_least(figures["ratio"], figures["target"]))
 
 
+def _start(figures: Figures) -> Iterator[Row]:
+    units = {"warm": "CPU seconds on one core", "cold": "seconds on two cores"}
+    for kind, ratio in figures["ratios"].items():
+        now, before = (min(figures["seconds"][side][kind]) for side in ("now", "before"))
+        measured = f"{now:.1f} {units[kind]}, {ratio:.2f} of version 0.1's {before:.1f}"
+        yield Row(f"start of `covey train`, {kind} cache", measured, at_most(ratio, figures["target"]))
+
+
+def _rates(figures: Figures) -> Iterator[Row]:
+    for row in figures["rows"]:
+        now, before = (max(row["frames_per_second"][side]) for side in ("now", "before"))
+        measured = f"{now:,.0f} frames/s, {row['ratio']:.2f} of version 0.1's {before:,.0f}"
+        yield Row(f"training `{row['case']}`", measured, at_least(row["ratio"], figures["target"]))
+
+
 def _overhead(figures: Figures) -> Iterator[Row]:
     for kind, about in figures.items():
         if "alone" in about:
@@ -147,6 +162,8 @@ FILES = {
         rows=_benchmarl,
         peer=True,
     ),
+    "start": File(script="start.py --before CHECKOUT", rows=_start),
+    "rates": File(script="rates.py --before CHECKOUT", rows=_rates),
     "time-to-return": File(script="time_to_return.py --peer PYTHON", rows=_time_to_return, peer=True),
     "time-to-return-fine-tuned": File(
         script="time_to_return.py --peer PYTHON --fine-tuned --sides benchmarl --seeds 1 --seconds 150",

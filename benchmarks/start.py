@@ -44,7 +44,12 @@ def main(arguments: list[str] | None = None) -> None:
                 seconds[side]["warm"].append(warm["cpu"])
                 seconds[side]["cold"].append(cold["first"])
                 print(f"{side:<7} warm {warm['cpu']:.2f} CPU s, cold {cold['first']:.2f} s", flush=True)
-    figures: dict[str, Any] = {"seconds": seconds, "cores": options.cores, "overrides": options.overrides}
+    figures: dict[str, Any] = {
+        "seconds": seconds,
+        "target": TARGET,
+        "cores": options.cores,
+        "overrides": options.overrides,
+    }
     if options.before:
         best = {side: {kind: min(values) for kind, values in kinds.items()} for side, kinds in seconds.items()}
         figures["ratios"] = {kind: best["now"][kind] / best["before"][kind] for kind in ("warm", "cold")}

@@ -27,7 +27,7 @@ from typing import Any
 import common
 
 LEVEL, TOGETHER = 0.9, 3
-TARGETS = {"warm": 8.0, "cold": 4.0}
+TARGETS = {"warm": 10.5, "cold": 6.5}
 WARM_CACHE = Path(tempfile.gettempdir()) / "covey-warm-cache"
 SIDES = ("cold", "warm", "benchmarl")
 Points = list[dict[str, float]]

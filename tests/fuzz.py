@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 SECONDS = 60  # for one command; a trace of a large task takes ten on a busy machine
-VERBS = ("train", "resume", "evaluate", "benchmark", "report", "speed", "list", "show")
+VERBS = ("train", "resume", "evaluate", "benchmark", "report", "speed", "list", "show", "help", "check", "trust")
 OUTPUTS = ("closed", "full", "ascii", "gone")
 
 ODD_NUMBERS = (
@@ -167,6 +167,19 @@ class Generator:
 
     def show(self) -> list[str]:
         return [*self.choices(), *self.words()]
+
+    def help(self) -> list[str]:
+        kind = self.random.choice(list(self.chosen))
+        name = self.random.choice(list(self.fields[kind][self.chosen[kind]]))
+        names = [f"{kind}.{name}".removeprefix("."), name, kind, self.chosen[kind], *VERBS, self.value()]
+        query = self.maybe_mutated(self.random.choice(names))
+        return [query, *self.some([*self.choices(), *self.words()])]
+
+    def check(self) -> list[str]:
+        return [*self.choices(), *self.some([self.word(), self.likely_word()])]
+
+    def trust(self) -> list[str]:
+        return [self.random.choice([*self.files["run"], self.value()]) for _ in range(self.random.choice([0, 1, 1, 2]))]
 
     def speed(self) -> list[str]:
         own = [f"{key}={self.value()}" for key in self.some(["output", "name", "environments", "seconds", "loggers"])]
@@ -348,6 +361,7 @@ def seams() -> Iterator[None]:
             "covey.experiment.experiment.get_programs": stop,
             "covey.experiment.evaluation.make_evaluate": traced,
             "covey.experiment.evaluation.episode_states": stop,
+            "covey.envs.check.play": stop,
             "covey.launch.timing.time_devices": stop,
             "covey.launch.local.run_benchmark": stop,
             "covey.report.serve.serve": stop,

@@ -54,6 +54,18 @@ def test_update_limit(script: Any, tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.slow
+def test_rates(script: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A checkout against itself, so that the table can be made of what the script wrote."""
+    case = "task=probe/constant algorithm=ippo experiment.num_envs=4 experiment.rollout_length=8 model.layers=[8]"
+    output = tmp_path / "benchmark-rates.json"
+    arguments = ["--before", str(BENCHMARKS.parent), "--rounds", "1", "--cases", case, "--output", str(output)]
+    script("rates").main(arguments)
+    (row,) = read(output)["rows"]
+    assert row["ratio"] > 0 and "before" in capsys.readouterr().out
+    assert f"training `{case}`" in script("speeds").make_table(tmp_path)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [1, 2])
 def test_throughput(script: Any, tmp_path: Path, devices: int) -> None:
     output = tmp_path / "throughput.json"

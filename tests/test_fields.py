@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from covey import cli, registry
-from covey.checks import above_zero, at_least, between_0_and_1, limits
+from covey.checks import above_zero, at_least, at_most, between_0_and_1, limits
 from covey.experiment.config import LOOPS, Config, HooksConfig
 from covey.fields import comments_of_source, enum_in, explanations, fields_of, meanings, type_words
 
@@ -87,6 +87,20 @@ def test_values_with_names_have_meanings() -> None:
 def test_limits_are_those_that_are_checked() -> None:
     assert limits(Derived()) == {"width": "from 1 up", "share": "from 0 to 1", "plain": "above 0"}
     assert limits(Inner()) == {}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Counting:
+    agents: int = 2  # how many
+
+    def __post_init__(self) -> None:
+        at_most(self, 2_000, "agents")
+        at_least(self, 1, "agents")
+
+
+def test_a_field_may_have_several_limits() -> None:
+    assert limits(Counting()) == {"agents": "from 1 up, at most 2,000"}
+    assert limits(registry.tasks["vmas/navigation"].defaults())["n_agents"].endswith("at most 256")
 
 
 def test_fields_know_all_about_themselves() -> None:

@@ -31,6 +31,16 @@ def test_a_thousand_odd_commands(seed: int) -> None:
     assert failures(seed, 250, 3600) == []
 
 
+def test_every_verb_is_fuzzed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    import fuzz
+
+    from covey import cli
+
+    assert set(fuzz.VERBS) == set(cli.VERBS)
+    assert all(hasattr(fuzz.Generator, verb) for verb in fuzz.VERBS)
+
+
 @pytest.mark.parametrize(
     "words",
     [["show", "no_such_key=1"], ["list", "tasks", "lbf"], ["list", "presets"]],

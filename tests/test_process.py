@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import os
 import signal
 import subprocess
@@ -16,7 +18,7 @@ import pytest
 from covey.errors import Interrupted
 from covey.experiment.checkpoint import Checkpoints
 from covey.experiment.experiment import Experiment
-from covey.process import Stopped, collected_signals, ending_signals
+from covey.process import Outlet, Stopped, collected_signals, ending_signals, one_line_warnings
 
 SMALL = {
     "task": "probe/copy",
@@ -67,6 +69,45 @@ def test_a_full_output_is_one_line_at_the_end():
     assert process.stderr.read() == "covey: cannot write to standard output: No space left on device\n"
 
 
+def test_a_slow_reader_of_a_non_blocking_pipe_gets_everything():
+    """Such pipes are what a parent leaves that itself writes to them without blocking."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    text = "".join(f"{number}\n" for number in range(100_000))
+    received: list[str] = []
+
+    def read() -> None:
+        with open(reader) as file:
+            received.append(file.read())
+
+    thread = threading.Thread(target=read)
+    stream = io.TextIOWrapper(io.BufferedWriter(Outlet(writer)))
+    threading.Timer(0.2, thread.start).start()
+    print(text, end="", file=stream, flush=True)
+    os.close(writer)
+    thread.join(10)
+    assert received == [text]
+
+
+def test_closed_streams_leave_their_numbers_to_nobody(tmp_path):
+    script = """
+        import sys
+        from covey.process import lasting_output
+        with lasting_output(), open(sys.argv[1], "w") as file:
+            file.write(str(file.fileno()))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "file")]
+    subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command], check=True, timeout=60)
+    assert int((tmp_path / "file").read_text()) > 2
+
+
+def test_a_warning_is_printed_once(capsys):
+    with one_line_warnings():
+        for _ in range(2):
+            logging.getLogger("covey").warning("config.yaml was edited")
+    assert capsys.readouterr().err == "warning: config.yaml was edited\n"
+
+
 # --------------------------------------------------------------------------------------------------------- signals
 
 
@@ -81,9 +122,12 @@ def test_signals_end_what_is_busy_in_compiled_code(number):
     """
     command = [sys.executable, "-c", textwrap.dedent(script)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        process.stdout.readline()
-        process.send_signal(number)
-        _, err = process.communicate(timeout=10)
+        try:
+            process.stdout.readline()
+            process.send_signal(number)
+            _, err = process.communicate(timeout=10)
+        finally:
+            process.kill()  # else leaving the block would wait until the call is over
     assert (process.returncode, err) == (128 + number, "covey: interrupted\n")
 
 
@@ -143,24 +187,76 @@ def test_uncompiled_training_ends_in_seconds(tmp_path, capsys, rollout_length, s
     fields |= {"experiment.num_envs": 2, "algorithm.epochs": 1, "algorithm.num_minibatches": 1}
     enough = 2 if saved else 1  # lines: the evaluation at frame 0, and the first iteration
     sent: list[float] = []
+    over = threading.Event()
+
+    def num_lines() -> int:
+        return (path / "metrics.jsonl").read_bytes().count(b"\n") if (path / "metrics.jsonl").exists() else 0
 
     def interrupt() -> None:
-        while not (path / "metrics.jsonl").exists() or (path / "metrics.jsonl").read_bytes().count(b"\n") < enough:
-            time.sleep(0.01)
+        deadline = time.monotonic() + 120  # then the signal comes all the same: better to fail than to wait for hours
+        while num_lines() < enough and time.monotonic() < deadline:
+            if over.wait(0.01):
+                return
         time.sleep(0.05)
         sent.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGTERM)
 
     watcher = threading.Thread(target=interrupt, daemon=True)
     watcher.start()
-    with pytest.raises(Interrupted) as caught:
-        Experiment(run_dir=str(path), jit=False, fields=fields).run()
+    try:
+        with pytest.raises(Interrupted) as caught:
+            Experiment(run_dir=str(path), jit=False, fields=fields).run()
+    finally:
+        over.set()
+    assert num_lines() >= enough
     assert time.monotonic() - sent[0] < 10
     assert caught.value.signal == signal.SIGTERM
     iterations = Checkpoints(path / "checkpoints").iterations()
     said = capsys.readouterr().out
     if saved:
-        lines = (path / "metrics.jsonl").read_bytes().count(b"\n")
-        assert iterations == [lines - 1] and "interrupted: saved at" in said
+        assert iterations == [num_lines() - 1] and "interrupted: saved at" in said
     else:
         assert iterations == [] and "interrupted before the first checkpoint" in said
+
+
+# ------------------------------------------------------------------------------------------- threads that compile
+
+
+def test_python_ends_while_a_program_is_compiled():
+    """As after Ctrl-C in a script, or an error in another program: XLA would abort if Python ended meanwhile."""
+    script = """
+        import time, jax, jax.numpy as jnp
+        from covey.experiment.programs import in_background
+        def work(x):
+            for _ in range(1000):
+                x = jnp.tanh(x @ x) + jnp.sort(x, axis=0)
+            return x
+        lowered = jax.jit(work).lower(jnp.ones((8, 8)))
+        compiled = in_background(lowered.compile)
+        time.sleep(0.5)
+        assert not compiled.done()
+        raise SystemExit("leaving")
+    """
+    environment = {**os.environ, "JAX_ENABLE_COMPILATION_CACHE": "false", "XLA_FLAGS": ""}
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (1, "leaving\n")
+
+
+def test_a_command_that_is_done_does_not_wait_for_a_program():
+    script = """
+        import sys, time
+        from covey import cli
+        from covey.errors import CoveyError
+        from covey.experiment.programs import in_background
+        def work(arguments):
+            in_background(lambda: time.sleep(600))
+            print("begun")
+            raise CoveyError("failed meanwhile")
+        cli.VERBS["train"] = cli.Verb(work, "")
+        sys.argv = ["covey", "train"]
+        sys.exit(cli.main())
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "begun\n", "covey: failed meanwhile\n")

@@ -37,14 +37,8 @@ def out_of_range(kind: type, value: Any, largest: int = LARGEST_INT) -> str | No
     return "a number" if value != value else f"a finite number, at most {LARGEST_FLOAT:.1e}"
 
 
-def at_most(config: Any, maximum: int, *names: str) -> None:
-    for name in names:
-        value = getattr(config, name)
-        if value is not None and value > maximum:
-            raise ValueError(f"{name} must be at most {maximum:,}, not {value:,}")
-
-
-_noted: contextvars.ContextVar[dict[str, str] | None] = contextvars.ContextVar("noted", default=None)
+# By field, what is asked of it: from below, or as a whole (False), and from above (True).
+_noted: contextvars.ContextVar[dict[str, dict[bool, str]] | None] = contextvars.ContextVar("noted", default=None)
 
 
 def above_zero(config: Any, *names: str) -> None:
@@ -63,6 +57,15 @@ def at_least(config: Any, minimum: int, *names: str) -> None:
             raise ValueError(f"{name} must be at least {minimum}, not {value}")
 
 
+def at_most(config: Any, maximum: int, *names: str) -> None:
+    if maximum < LARGEST_INT:  # which holds for every whole number
+        _note(f"at most {maximum:,}", names, above=True)
+    for name in names:
+        value = getattr(config, name)
+        if value is not None and value > maximum:
+            raise ValueError(f"{name} must be at most {maximum:,}, not {value:,}")
+
+
 def between_0_and_1(config: Any, *names: str) -> None:
     _note("from 0 to 1", names)
     for name in names:
@@ -73,15 +76,16 @@ def between_0_and_1(config: Any, *names: str) -> None:
 
 def limits(config: Any) -> dict[str, str]:
     """What the checks above ask of each field of a valid configuration: `{"lr": "above 0"}`."""
-    noted: dict[str, str] = {}
+    noted: dict[str, dict[bool, str]] = {}
     token = _noted.set(noted)
     with contextlib.suppress(Exception):  # a class of the user's own may do anything there
         config.__post_init__()
     _noted.reset(token)
-    return noted
+    return {name: ", ".join(said[above] for above in sorted(said)) for name, said in noted.items()}
 
 
-def _note(limit: str, names: tuple[str, ...]) -> None:
+def _note(limit: str, names: tuple[str, ...], *, above: bool = False) -> None:
     noted = _noted.get()
     if noted is not None:
-        noted |= dict.fromkeys(names, limit)
+        for name in names:
+            noted.setdefault(name, {})[above] = limit

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from covey import collector, registry
 from covey.checks import at_least
 from covey.errors import CoveyError, Interrupted, UsageError, nearest, unknown_name
-from covey.process import lasting_output, one_line_warnings, stopping_on_signals
+from covey.process import lasting_output, leave, one_line_warnings, stopping_on_signals
 
 if TYPE_CHECKING:
     from covey.registry import Entry
@@ -102,14 +102,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _run(arguments)
         sys.stdout.flush()
         if output.failed and code == EXIT_DONE:
-            return _fail(f"cannot write to standard output: {output.error and output.error.strerror}", EXIT_FAILED)
-    return code
+            code = _fail(f"cannot write to standard output: {output.error and output.error.strerror}", EXIT_FAILED)
+    return leave(code) if argv is None else code
 
 
 def _run(arguments: list[str]) -> int:
     try:
-        with collector.paused():
-            _dispatch(arguments)
+        _dispatch(arguments)
     except UsageError as error:
         return _fail(error, EXIT_USAGE)
     except Interrupted as error:
@@ -159,6 +158,7 @@ def _fail(reason: object, code: int) -> int:
 # ----------------------------------------------------------------------------------------------------------- verbs
 
 
+@collector.paused()
 def _train(arguments: list[str]) -> None:
     from covey.experiment.compose import compose
 
@@ -169,6 +169,7 @@ def _train(arguments: list[str]) -> None:
     train(config, store=ProgramStore.default())
 
 
+@collector.paused()
 def _resume(arguments: list[str]) -> None:
     path, rest = _run_directory("resume", arguments)
     trust = _trust_word("resume", [text for text in rest if text.startswith("trust=")])
@@ -462,7 +463,7 @@ KINDS = [kind for kind in LISTS if kind != "summary"]
 
 OPTIONS = {  # the fields of verbs that have some of their own
     "evaluate": EvaluateOptions,
-    "benchmark": "covey.launch.benchmark:Options",
+    "benchmark": "covey.launch.benchmark:BenchmarkOptions",
     "report": "covey.report.report:ReportOptions",
     "speed": "covey.launch.speed:SpeedOptions",
 }
@@ -572,7 +573,7 @@ and files of `covey speed`, to be put side by side.
   pairs=[[mappo,ippo]]         which to compare; default: all
   title='Three tasks'          of the page
   formats=[png,svg,pdf]        of the figures; [] draws none
-  serve=true  port=8000        show the page on this machine, and write it anew while experiments run
+  serve=true  port=8000        show the page on this machine, and update it while experiments run
 
 A run that failed (diverged, crashed) counts by its last evaluations, or by the worst value on its task where it has
 none; one that is still running does not count. Where groups oppose each other, mean_return is that of the task's first

@@ -33,10 +33,21 @@ UNREADABLE = (OSError, ValueError, RecursionError)
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """The text of a regular file. Anything else is an OSError: reading a pipe would wait for its writer for ever."""
+    """The text of a regular file."""
+    check_regular(path)
+    return Path(path).read_text(encoding="utf-8")
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """The content of a regular file."""
+    check_regular(path)
+    return Path(path).read_bytes()
+
+
+def check_regular(path: str | os.PathLike[str]) -> None:
+    """Raises OSError for all but regular files: reading a pipe would wait for its writer for ever."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
-    return Path(path).read_text(encoding="utf-8")
 
 
 def why_unreadable(error: Exception) -> str:

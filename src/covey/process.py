@@ -3,6 +3,7 @@
 - `lasting_output`: `covey train | head -n 2` trains to the end. What cannot be written is dropped.
 - `stopping_on_signals`: SIGINT, SIGTERM and SIGHUP end a command at once with one line, whatever it is doing.
 - `collected_signals`: within that, for work that saves first.
+- `leave`: ends the process of a command though a program is still being compiled.
 """
 
 from __future__ import annotations
@@ -12,15 +13,19 @@ import errno
 import io
 import logging
 import os
+import select
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from typing import IO, Any
 
 from covey.files import is_disk_error
 
+STARTED = time.time()  # when this process began, about
+COMPILING = "compiling"  # the name of threads that do
 _HUNG_UP = {errno.EPIPE, errno.EIO}  # the other end of a pipe, or the terminal, is gone
 
 
@@ -43,14 +48,15 @@ class Outlet(io.RawIOBase):
     def isatty(self) -> bool:
         return os.isatty(self._descriptor)
 
-    def write(self, data: Any) -> int | None:
-        try:
-            return os.write(self._descriptor, data)
-        except BlockingIOError:
-            return None
-        except OSError as error:
-            self.error = error
-            return len(data)
+    def write(self, data: Any) -> int:
+        while True:
+            try:
+                return os.write(self._descriptor, data)
+            except BlockingIOError:  # its reader is slow, and another program made the pipe non-blocking
+                select.select([], [self._descriptor], [])
+            except OSError as error:
+                self.error = error
+                return len(data)
 
     @property
     def failed(self) -> bool:
@@ -61,6 +67,7 @@ class Outlet(io.RawIOBase):
 @contextlib.contextmanager
 def lasting_output() -> Iterator[Outlet]:
     """`sys.stdout` and `sys.stderr` that never fail; yields the outlet of the first."""
+    open_standard_descriptors()
     before = sys.stdout, sys.stderr
     sys.stdout, outlet = make_lasting(sys.stdout)
     sys.stderr, _ = make_lasting(sys.stderr)
@@ -70,6 +77,16 @@ def lasting_output() -> Iterator[Outlet]:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         sys.stdout, sys.stderr = before
+
+
+def open_standard_descriptors() -> None:
+    """Opens the null device where stdin, stdout or stderr is closed. Else the next file that is opened would have its
+    number, and a checkpoint what XLA prints."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # takes the lowest number that is free
 
 
 def make_lasting(stream: Any) -> tuple[IO[str], Outlet]:
@@ -127,8 +144,17 @@ def one_line_warnings() -> Iterator[None]:
 
 
 class _WarningHandler(logging.Handler):
+    """Each warning once: a command may open a run directory several times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shown: set[str] = set()
+
     def emit(self, record: logging.LogRecord) -> None:
-        print(f"warning: {' '.join(record.getMessage().split())}", file=sys.stderr, flush=True)
+        text = " ".join(record.getMessage().split())
+        if text not in self._shown:
+            self._shown.add(text)
+            print(f"warning: {text}", file=sys.stderr, flush=True)
 
 
 # --------------------------------------------------------------------------------------------------------- signals
@@ -256,3 +282,17 @@ def collected_signals() -> Iterator[Received]:
         for number, handler in previous.items():
             with contextlib.suppress(ValueError):
                 signal.signal(number, handler)
+
+
+# ------------------------------------------------------------------------------------------------------------- ending
+
+
+def leave(code: int) -> int:
+    """The exit code of a command that is done, for `sys.exit`. Where a thread still compiles a program that nobody
+    wants any more, Python would wait for it: the process ends here instead."""
+    if any(thread.name == COMPILING for thread in threading.enumerate()):
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or none
+                stream.flush()
+        os._exit(code)
+    return code

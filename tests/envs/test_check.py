@@ -150,6 +150,10 @@ class Misspelling(Thing):
         return super().step(state, {GROUP: action["agent"]}, key)
 
 
+class Resetless:
+    spec = Thing().spec
+
+
 class Bare(Thing):
     def reset(self, key):
         return super().reset(key)[1]
@@ -169,6 +173,10 @@ SHAPES = {
     "next_observation": (
         after_step(lambda t: changed(t, next_observation=lambda x: x[:2])),
         "step gives next_observation [2, 4] for group 'agents', its spec says [3, 4]",
+    ),
+    "observation in parts": (
+        both(lambda t: changed(t, observation=lambda x: {"image": x})),
+        "reset gives observation as a dict for group 'agents', its spec says [3, 4]",
     ),
     "reward": (
         after_step(lambda t: changed(t, reward=lambda x: x.sum())),
@@ -219,12 +227,17 @@ SHAPES = {
         both(replaced(metrics={"score": jnp.zeros(2)})),
         "reset gives metric 'score' [2], it must be one number",
     ),
+    "state in parts": (both(replaced(state=(jnp.zeros(2),))), "reset gives state as a tuple, its spec says [2]"),
+    "metrics without names": (both(replaced(metrics=jnp.zeros(2))), "reset gives metrics [2], they must be a dict"),
+    "metric in parts": (both(replaced(metrics={"score": {}})), "reset gives metric 'score' as a dict, it must be one"),
+    "no metrics": (with_spec(metrics=None), "spec.metrics must map names to MetricSpecs, and is a NoneType"),
     "state of the environment": (
         Growing,
         "step gives state['place'] as float32[2], reset as float32[]: they must agree",
     ),
     "structure": (Forgetful, "reset gives state['elapsed'], step does not: both must give the same structure"),
     "not a pair": (Bare, "reset must give a state and a covey.types.TimeStep, and gives TimeStep"),
+    "no reset": (Resetless, "reset raises AttributeError: 'Resetless' object has no attribute 'reset'"),
     "raising": (Raising, "step raises TracerBoolConversionError: Attempted boolean conversion of traced array"),
     "misspelling": (Misspelling, "step raises KeyError: 'agent' (test_check.py, line "),
     "reserved metric": (with_spec(metrics={"mean_return": MetricSpec()}), "covey has a metric of this name"),
@@ -236,6 +249,7 @@ SHAPES = {
     "scalar": (with_group(observation_shape=()), "a single number per agent is (1,)"),
     "action": (with_group(action=5), "action must be Discrete, MultiDiscrete or Continuous, not 5"),
     "bounds": (with_group(action=Continuous((1.0,), (-1.0,))), "each low below its high"),
+    "one bound": (with_group(action=Continuous(-1.0, 1.0)), "as many finite low as high bounds"),
     "choices": (with_group(action=MultiDiscrete(())), "at least one action for each choice"),
 }
 

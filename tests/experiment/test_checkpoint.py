@@ -21,6 +21,7 @@ import pytest
 from covey.errors import CoveyError
 from covey.experiment import checkpoint
 from covey.experiment.checkpoint import Checkpoints, host_copy
+from covey.experiment.lease import LeaseLost
 from covey.types import pytree
 
 
@@ -289,6 +290,20 @@ def test_a_failed_save_leaves_nothing_behind(tmp_path, monkeypatch):
     with pytest.raises(CoveyError, match=r"No space left on device$"):
         checkpoints.wait()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_that_lost_the_run_removes_nothing(tmp_path):
+    """Another one may be writing its checkpoint right now."""
+
+    def lose():
+        raise LeaseLost("run was taken over by process 7")
+
+    (tmp_path / ".00000004.tmp").mkdir()
+    checkpoints = Checkpoints(tmp_path, check=lose)
+    checkpoints.save(3, {"a": np.ones(3)}, {})
+    with pytest.raises(LeaseLost, match=r"^run was taken over by process 7$"):
+        checkpoints.wait()
+    assert [path.name for path in tmp_path.iterdir()] == [".00000004.tmp"]
 
 
 def test_one_iteration_of_several(tmp_path):

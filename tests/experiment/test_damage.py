@@ -38,7 +38,7 @@ from covey.metrics import MEAN_RETURN
 from covey.process import one_line_warnings
 from covey.report.report import ReportOptions, report
 from covey.report.runs import Run, read_runs
-from covey.report.summary import read_records
+from covey.report.summary.records import read_records
 
 ITERATIONS, FRAMES = 12, 64
 ARGUMENTS = [
@@ -331,6 +331,37 @@ def test_metrics_are_rebuilt_as_far_as_they_can(compiled, stopped, finished, tmp
     assert len(got) == len(wanted) - lost and all(record in wanted for record in got)
     _, _, problems = read_report(path)
     assert not problems
+
+
+def damage_a_line(path: Path) -> None:
+    lines = (path / "metrics.jsonl").read_text().splitlines(keepends=True)
+    lines[2] = lines[2][:40] + lines[2][41:]
+    (path / "metrics.jsonl").write_text("".join(lines))
+
+
+def test_killed_while_metrics_are_rebuilt_nothing_more_is_lost(compiled, stopped, tmp_path, warnings, monkeypatch):
+    path = tmp_path / "run"
+    shutil.copytree(stopped, path)
+    damage_a_line(path)
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("covey.experiment.run_directory.MetricsFile.rewrite", killed)
+        compiled.go_on(RunDirectory.open(path))
+    compiled.go_on(RunDirectory.open(path))
+    assert len(warnings) == 1 and "the records of 1 of 8 iterations are lost" in warnings[0]
+
+
+def test_rebuilt_metrics_have_the_absolute_metric_once(compiled, finished, tmp_path, warnings):
+    path = tmp_path / "run"
+    shutil.copytree(finished, path)
+    damage_a_line(path)
+    compiled.go_on(RunDirectory.open(path))
+    assert len(warnings) == 1
+    kinds = [record["kind"] for record in left_behind(path)["metrics"]]
+    assert kinds.count("absolute") == 1 and kinds[-1] == "absolute"
 
 
 @pytest.mark.parametrize("damage", ["missing", "no JSON"])

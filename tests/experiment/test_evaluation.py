@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 
 import numpy as np
 import pytest
@@ -100,6 +102,28 @@ def test_where_nothing_can_be_written_nothing_is_played(run, tmp_path, monkeypat
         evaluate_run(run, **{name: str(tmp_path / "deep" / "team.gif")})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["deep", "file", "folder.gif"]
     assert not list((tmp_path / "deep").iterdir())  # a check leaves no empty file
+
+
+@pytest.mark.parametrize("name", ["output", "render"])
+def test_only_regular_files_are_written(run, tmp_path, name):
+    """A pipe would wait for its reader for ever, and /dev/null would be replaced by a file."""
+    path = tmp_path / "odd.gif"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # else opening it would hang
+    try:
+        with pytest.raises(UsageError, match=f"{name}=.*not a regular file"):
+            evaluate_run(run, episodes=1, **{name: str(path)})
+    finally:
+        os.close(reader)
+    assert stat.S_ISFIFO(path.stat().st_mode)
+
+
+def test_a_file_that_is_empty_is_left_where_episodes_fail(run, tmp_path, monkeypatch):
+    (tmp_path / "eval.json").write_text("")
+    monkeypatch.setattr("covey.experiment.evaluation.load", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        evaluate_run(run, episodes=1, output=str(tmp_path / "eval.json"))
+    assert (tmp_path / "eval.json").exists()
 
 
 def test_several_seeds_are_averaged_over_seeds(tmp_path):

@@ -19,8 +19,8 @@ from covey.envs.probes import TwoGroups
 from covey.experiment.console import Returns, describe_returns, summary_rows
 from covey.experiment.evaluation import evaluate_run
 from covey.experiment.experiment import Experiment, describe_opposition
-from covey.launch.local import read_opposed_groups
 from covey.launch.overview import Running, running_text
+from covey.launch.progress import read_opposed_groups
 from covey.report.anchors import read_opposed_tasks
 from covey.types import Discrete, EnvSpec, GroupSpec
 

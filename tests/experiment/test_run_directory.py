@@ -235,3 +235,36 @@ def test_killed_at_any_moment_it_is_readable(tmp_path):
         assert run.config == {"a": list(range(200))}
         assert [record["frames"] for record in run.metrics.read()] == list(range(len(run.metrics.read())))
         run.read_results()
+
+
+PIPES = """
+import os, sys
+from covey.errors import CoveyError
+from covey.experiment import finished, mirror, trust
+from covey.experiment.run_directory import RunDirectory, read_failure
+from covey.report.runs import read_runs
+
+run = RunDirectory.create(sys.argv[1], {"seed": 0}, {})
+for name in ("metrics.jsonl", "results.json", "finished.json", "failure.json", "config.trust"):
+    os.mkfifo(run.path / name)
+assert finished.finished_frames(run) is None
+assert trust._read_lines(run.path) == []
+assert read_failure(run.path) == "no error recorded"
+for read in (run.metrics.read, run.read_results, lambda: mirror.read_intact(run.metrics.path),
+             lambda: run.metrics.cut(0), lambda: run.metrics.is_intact(1, None), lambda: read_runs([run.path])):
+    try:
+        read()
+    except (OSError, CoveyError) as error:
+        print(error)
+"""
+
+
+def test_pipes_in_a_run_directory_do_not_hang(tmp_path):
+    """An archive can hold them, and whoever opens one waits for its writer."""
+    done = subprocess.run(
+        [sys.executable, "-c", PIPES, str(tmp_path / "run")], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 6 and sum("not a regular file" in line for line in lines[:5]) == 5
+    assert "no evaluation" in lines[5] or "no results" in lines[5]

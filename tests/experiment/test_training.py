@@ -24,6 +24,7 @@ from covey.experiment.checkpoint import Checkpoints
 from covey.experiment.experiment import Experiment, resume
 from covey.experiment.recorder import rate
 from covey.experiment.run_directory import RunDirectory, read_failure
+from covey.experiment.training import Training
 from covey.types import EnvSpec, MetricSpec
 
 FIELDS = {
@@ -378,6 +379,17 @@ def test_nan_stops_with_its_name_and_keeps_the_last_good_checkpoint(plain, tmp_p
     assert read_failure(run.path) == ""
 
 
+def test_a_run_that_diverges_at_once_keeps_its_first_evaluation(tmp_path, monkeypatch):
+    module = types.ModuleType("my_nan_hooks")
+    module.metrics = lambda metrics: {**metrics, "mine": metrics["agents/lr"] * math.nan}
+    monkeypatch.setitem(sys.modules, "my_nan_hooks", module)
+    with pytest.raises(CoveyError, match="iteration 1: mine is nan"):
+        train(tmp_path / "run", fields={"hooks.metrics": "my_nan_hooks:metrics"})
+    run = RunDirectory.open(tmp_path / "run")
+    assert [(r[names.KIND], r[names.FRAMES]) for r in records(run)] == [(names.EVALUATION, 0)]
+    assert list(results(run)) == ["step_0"] and read_failure(run.path) == "iteration 1: mine is nan"
+
+
 class Mistake:
     def on_iteration(self, training, metrics):
         raise RuntimeError("my own\nmistake")
@@ -387,6 +399,32 @@ def test_a_run_that_crashes_says_so(tmp_path):
     with pytest.raises(RuntimeError):
         train(tmp_path / "run", callbacks=[Mistake()])
     assert read_failure(tmp_path / "run") == "RuntimeError: my own mistake"
+
+
+def test_a_run_that_fails_before_its_first_state_says_why(tmp_path, monkeypatch):
+    """As where the device has no room for the environments."""
+
+    def refuse(self, program, *arguments):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(Training, "_compute", refuse)
+    with pytest.raises(MemoryError, match="no room"):
+        train(tmp_path / "run")
+    assert read_failure(tmp_path / "run") == "MemoryError: no room"
+
+
+def test_a_run_that_was_taken_over_is_not_said_to_have_failed(tmp_path):
+    """It may be doing well where it is trained now."""
+
+    class TakeOver:
+        def on_iteration(self, training, metrics):
+            (tmp_path / "run" / ".lease-2").write_text("{}")
+            training.run_directory.lease.beat()
+            raise RuntimeError("a mistake")
+
+    with pytest.raises(RuntimeError):
+        train(tmp_path / "run", callbacks=[TakeOver()])
+    assert read_failure(tmp_path / "run") == ""
 
 
 def test_parameters_that_overflow_are_not_saved_as_good(tmp_path):

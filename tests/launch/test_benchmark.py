@@ -1,4 +1,4 @@
-"""What a benchmark is, from the words of a command line to named, numbered experiments. Nothing is run here."""
+"""From the arguments of a command line to named, numbered experiments. Nothing is run here."""
 
 from __future__ import annotations
 
@@ -19,12 +19,10 @@ from covey.launch.benchmark import (
     NOT_IDENTITY_EXPERIMENT,
     Benchmark,
     identity,
-    is_done,
     make_benchmark,
     read_preset,
-    write_description,
-    write_status,
 )
+from covey.launch.benchmark_files import is_done, write_description, write_status
 
 SMALL = ("algorithms=[ippo,iql]", "tasks=[probe/copy]", "seeds=2", "run_dir=bench")
 
@@ -40,7 +38,7 @@ def names(benchmark: Benchmark) -> list[str]:
 # ------------------------------------------------------------------------------------------------------ experiments
 
 
-def test_everything_is_crossed_and_numbered() -> None:
+def test_all_combinations_are_numbered() -> None:
     experiments = make("tasks=[probe/copy,probe/masked]", "algorithms=[iql]", "models=[mlp,gru]").experiments
     assert [experiment.index for experiment in experiments] == list(range(8))
     crossed = [(e.config.task.name, e.config.algorithm.name, e.config.model.name, e.config.seed) for e in experiments]
@@ -91,12 +89,12 @@ def test_overrides_for_some() -> None:
     assert "algorithm.lr=0.25" in by_name["probe/copy", "iql"].words
 
 
-def test_algorithms_for_discrete_actions_get_them() -> None:
+def test_algorithms_for_discrete_actions_have_them() -> None:
     words = ["algorithms=[ippo,qmix]", "tasks=[vmas/navigation]", "run_dir=bench"]
     ippo, qmix = make_benchmark(words).experiments
     assert ippo.config.task.config.continuous_actions and not qmix.config.task.config.continuous_actions
     asked = make_benchmark([*words, "task.continuous_actions=true"]).experiments
-    assert all(e.config.task.config.continuous_actions for e in asked)  # and QMIX will refuse, in words of its own
+    assert all(e.config.task.config.continuous_actions for e in asked)  # QMIX will refuse them when it is built
 
 
 def test_words_and_command_make_the_same_experiment() -> None:
@@ -108,8 +106,8 @@ def test_words_and_command_make_the_same_experiment() -> None:
         assert (config.seed, config.run_dir) == (experiment.seed, str(experiment.run_directory))
 
 
-def test_callbacks_are_part_of_the_identity_where_there_are_any() -> None:
-    """Without any, folders of benchmarks that were run before there were callbacks are found again."""
+def test_callbacks_are_part_of_the_identity_if_there_are_any() -> None:
+    """Without callbacks, folders from before the field existed are still found."""
     [without, *_], [with_one, *_] = make().experiments, make("callbacks=[json:JSONDecoder]").experiments
     values = {name: value for name, value in to_dict(without.config).items() if name not in NOT_IDENTITY}
     del values["callbacks"]
@@ -123,7 +121,7 @@ def test_callbacks_are_part_of_the_identity_where_there_are_any() -> None:
 
 @pytest.mark.parametrize("name", list_presets("benchmark"))
 def test_shipped_presets_compose(name: str) -> None:
-    """Every algorithm on the first task; the other tasks are at least there."""
+    """Composes every algorithm on the first task, and checks that the other tasks exist."""
     tasks = read_preset(name, [])["tasks"]
     assert list_presets("benchmark")[name]
     assert all(task in registry.tasks for task in tasks)
@@ -145,7 +143,7 @@ def test_shipped_presets_can_be_built(name: str) -> None:
         build(experiment.config, jax.devices()[:1])
 
 
-def test_vmas_quick_is_what_it_says() -> None:
+def test_vmas_quick_has_its_algorithms_and_tasks() -> None:
     [preset] = benchmark_presets("vmas_quick", None)
     assert sorted(preset.fields["algorithms"]) == ["ippo", "iql", "mappo", "masac", "qmix"]
     assert sorted(preset.fields["tasks"]) == ["vmas/balance", "vmas/dispersion", "vmas/navigation"]
@@ -154,7 +152,7 @@ def test_vmas_quick_is_what_it_says() -> None:
     assert len(smaller.experiments) == 3 and smaller.folder == Path("other")
 
 
-def test_a_preset_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_users_own_preset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "conf" / "benchmark").mkdir(parents=True)
     (tmp_path / "conf" / "benchmark" / "base.yaml").write_text(
@@ -276,12 +274,12 @@ def test_done_needs_a_status_and_a_run(tmp_path: Path) -> None:
     assert not is_done(experiment)
 
 
-def test_the_description_adds_up(tmp_path: Path) -> None:
+def test_the_description_accumulates(tmp_path: Path) -> None:
     run_dir = f"run_dir={tmp_path}"
     write_description(make(run_dir, "only=0"))
     before = (tmp_path / "benchmark.yaml").read_text()
     write_description(make(run_dir, "only=1"))
-    assert (tmp_path / "benchmark.yaml").read_text() == before  # the jobs of an array say the same
+    assert (tmp_path / "benchmark.yaml").read_text() == before  # the jobs of an array write the same
     write_description(make(run_dir, "algorithms=[vdn]", "seeds=[1,4]"))
     write_description(make(run_dir, "algorithms=[ippo]", "seeds=[4]"))
     description = yaml.safe_load((tmp_path / "benchmark.yaml").read_text())

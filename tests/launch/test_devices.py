@@ -1,4 +1,4 @@
-"""How cores and accelerators are shared out: never one twice."""
+"""How workers share cores and accelerators: none is used twice."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from covey.errors import UsageError
 from covey.launch.devices import Accelerators, find_accelerators, make_slots, visible
 
 
-def test_cores_are_shared_out_and_none_twice() -> None:
+def test_no_core_is_used_twice() -> None:
     slots = make_slots("cpu", 1, cores=[0, 1, 4, 5], most=10)
     assert [slot.cores for slot in slots] == [(0,), (1,), (4,), (5,)]
     assert [slot.cores for slot in make_slots("cpu", 2, cores=[0, 1, 4, 5], most=10)] == [(0, 1), (4, 5)]
@@ -17,8 +17,8 @@ def test_cores_are_shared_out_and_none_twice() -> None:
     assert len(make_slots("cpu", 1, cores=[0, 1], most=0)) == 1
 
 
-def test_workers_that_leave_cores_free_are_bound_to_none() -> None:
-    """Commands that run one experiment each, side by side, would otherwise all have the first core."""
+def test_workers_that_leave_cores_free_are_not_bound() -> None:
+    """Otherwise, parallel commands with one experiment each would all use the first core."""
     cores = [0, 1, 4, 5, 6]
     assert [slot.cores for slot in make_slots("cpu", 1, cores=cores, most=1)] == [tuple(cores)]
     assert [slot.cores for slot in make_slots("cpu", 1, cores=cores, most=10, workers=2)] == [tuple(cores)] * 2
@@ -40,11 +40,11 @@ def test_each_gpu_has_a_worker_and_a_share_of_the_cores(monkeypatch: pytest.Monk
     assert [slot.environment for slot in slots] == [{"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "1"}]
     [both] = make_slots("auto", 2, cores=list(range(8)), accelerators=two, most=10)
     assert both.environment == {"CUDA_VISIBLE_DEVICES": "0,1"} and len(both.cores) == 8
-    # More GPUs than cores: they share, there is no other way.
+    # With more GPUs than cores, workers must share cores.
     assert [slot.cores for slot in make_slots("auto", 1, cores=[7], accelerators=two, most=10)] == [(7,), (7,)]
 
 
-def test_a_gpu_is_named_as_the_user_named_it() -> None:
+def test_gpus_keep_the_numbers_that_the_user_made_visible() -> None:
     assert visible("gpu", [1], {"CUDA_VISIBLE_DEVICES": "2,5"}) == {"CUDA_VISIBLE_DEVICES": "5"}
     assert visible("rocm", [0, 1], {}) == {"ROCR_VISIBLE_DEVICES": "0,1"}
     assert visible("tpu", [0], {}) == {}

@@ -1,4 +1,4 @@
-"""Running a benchmark: real worker processes, real kills. The experiments are as small as they can be."""
+"""Running a benchmark: real worker processes, real kills. The experiments are as small as possible."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ from covey import cli
 from covey.experiment.config import to_dict
 from covey.experiment.lease import hold
 from covey.experiment.run_directory import RunDirectory
-from covey.launch import local
-from covey.launch.benchmark import Benchmark, Experiment, is_done, make_benchmark, read_status
+from covey.launch import pool
+from covey.launch.benchmark import Benchmark, BenchmarkExperiment, make_benchmark
+from covey.launch.benchmark_files import is_done, read_status
 from covey.launch.devices import Slot, make_slots
-from covey.launch.local import choose, describe_death, read_progress
 from covey.launch.overview import Overview
+from covey.launch.pool import choose_next
+from covey.launch.progress import read_progress
+from covey.launch.worker_process import describe_death
 
 TINY = (
     "model.layers=[8]",
@@ -47,12 +50,12 @@ def run(folder: Path, *more: str) -> int:
     return cli.main(["benchmark", *words(folder, *more)])
 
 
-def experiments(folder: Path, *more: str) -> tuple[Experiment, ...]:
+def experiments(folder: Path, *more: str) -> tuple[BenchmarkExperiment, ...]:
     return make_benchmark(words(folder, *more)).experiments
 
 
-def evaluations(experiment: Experiment) -> list[Any]:
-    """What a run's evaluations gave, without what the clock gives."""
+def evaluations(experiment: BenchmarkExperiment) -> list[Any]:
+    """The results of a run's evaluations, without times."""
     results = RunDirectory.open(experiment.run_directory).read_results()
     assert results is not None
     [task] = results.values()
@@ -65,20 +68,20 @@ def evaluations(experiment: Experiment) -> list[Any]:
     ]
 
 
-# MADDPG needs continuous actions, and finds that out when it is built.
+# MADDPG needs continuous actions, and fails when it is built.
 BOTH = ("algorithms=[maddpg,ippo]", "seeds=2")
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int, str]]:
-    """A benchmark of which one algorithm failed: its folder, the exit code, and what was printed."""
+    """A benchmark in which one algorithm failed: its folder, the exit code, and the output."""
     folder = tmp_path_factory.mktemp("bench")
     command = [sys.executable, "-m", "covey.cli", "benchmark", *words(folder, *BOTH)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     yield folder, done.returncode, done.stdout + done.stderr
 
 
-def test_a_failure_is_recorded_and_the_others_go_on(finished: tuple[Path, int, str]) -> None:
+def test_a_failure_is_recorded_and_the_others_continue(finished: tuple[Path, int, str]) -> None:
     folder, code, printed = finished
     assert code == 1, printed
     assert "Traceback" not in printed
@@ -99,7 +102,7 @@ def test_a_failure_is_recorded_and_the_others_go_on(finished: tuple[Path, int, s
     assert "2 of 4 done, 2 failed" in printed and "2 of 4 experiments failed" in printed
 
 
-def test_again_runs_the_new_and_the_failed_only(
+def test_a_second_command_runs_only_new_and_failed_experiments(
     finished: tuple[Path, int, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, _, _ = finished
@@ -115,10 +118,10 @@ def test_again_runs_the_new_and_the_failed_only(
     assert [e.status_file.read_bytes() for e in (first, second)] == statuses
     assert all(read_status(e)["state"] == "failed" for e in failed)
     assert run(folder, *more, "only=3") == 0
-    assert "all is done already" in capsys.readouterr().out
+    assert "everything is already done" in capsys.readouterr().out
 
 
-def test_force_redoes(finished: tuple[Path, int, str]) -> None:
+def test_force_runs_again(finished: tuple[Path, int, str]) -> None:
     folder, _, _ = finished
     first, second = experiments(folder, "seeds=2")
     made, values = (first.run_directory / "config.yaml").stat().st_mtime_ns, evaluations(first)
@@ -126,7 +129,7 @@ def test_force_redoes(finished: tuple[Path, int, str]) -> None:
     assert run(folder, "seeds=2", "only=0", "force=true", "render=false") == 0
     assert (first.run_directory / "config.yaml").stat().st_mtime_ns > made
     assert not (first.run_directory / "team.gif").exists()
-    assert evaluations(first) == values  # the same experiment gives the same
+    assert evaluations(first) == values  # the same experiment has the same results
     assert second.status_file.read_bytes() == status
 
 
@@ -140,12 +143,12 @@ def wait_for(condition: Any, seconds: float = 120.0) -> None:
         time.sleep(0.02)
 
 
-def share(experiment: Experiment) -> float:
+def share(experiment: BenchmarkExperiment) -> float:
     return read_progress(experiment).get("share", 0.0)
 
 
-def test_interrupted_and_killed_it_goes_on(tmp_path: Path) -> None:
-    """SIGTERM saves; kill -9 of everything loses little; the same command goes on."""
+def test_an_interrupted_or_killed_benchmark_continues(tmp_path: Path) -> None:
+    """SIGTERM saves; SIGKILL loses little; the same command continues."""
     command = [sys.executable, "-m", "covey.cli", "benchmark", *words(tmp_path, *LONGER)]
     [experiment] = experiments(tmp_path, *LONGER)
 
@@ -210,13 +213,13 @@ def test_a_worker_that_dies_is_replaced(
     assert "(deadly_tasks.py, line " in broken.log_file.read_text()
 
 
-def test_two_commands_do_not_run_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_commands_do_not_train_the_same_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [experiment] = experiments(tmp_path)
     run_directory = RunDirectory.create(experiment.run_directory, to_dict(experiment.config), {})
     with hold([run_directory]):
         assert run(tmp_path, "force=true") == 2
         assert f"is being trained by process {os.getpid()} on" in capsys.readouterr().err
-        assert run(tmp_path) == 1  # a worker finds out, before it builds anything, and leaves the run alone
+        assert run(tmp_path) == 1  # the worker notices before it builds anything, and does not touch the run
         output = capsys.readouterr()
         assert f"busy: {experiment.run_directory} is being trained by process {os.getpid()} on" in output.out
         assert not (experiment.run_directory / "metrics.jsonl").exists()
@@ -229,39 +232,39 @@ def make(*more: str) -> Benchmark:
     return make_benchmark(["algorithms=[ippo,iql]", "tasks=[probe/copy]", "seeds=2", "run_dir=bench", *more])
 
 
-def test_what_a_worker_gets_next() -> None:
+def test_which_experiment_a_worker_runs_next() -> None:
     ippo_0, ippo_1, iql_0, iql_1 = make().experiments
     pending = [ippo_0, ippo_1, iql_0, iql_1]
-    assert choose(pending, None, set()) is ippo_0
-    assert choose(pending[1:], None, {ippo_0.name}) is iql_0  # nobody has compiled it yet
-    assert choose([ippo_1, iql_1], iql_0.name, {ippo_0.name}) is iql_1  # its own
-    assert choose([ippo_1], iql_0.name, {ippo_0.name}) is ippo_1  # rather than be idle
+    assert choose_next(pending, None, set()) is ippo_0
+    assert choose_next(pending[1:], None, {ippo_0.name}) is iql_0  # no worker has compiled it
+    assert choose_next([ippo_1, iql_1], iql_0.name, {ippo_0.name}) is iql_1  # its own
+    assert choose_next([ippo_1], iql_0.name, {ippo_0.name}) is ippo_1  # rather than idle
 
 
-def test_slots_that_are_bound_to_no_cores_have_a_worker_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[Experiment] = []
+def test_equal_slots_have_a_worker_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[BenchmarkExperiment] = []
 
-    class Standing(SimpleNamespace):
-        """In for a worker process."""
+    class FakeProcess(SimpleNamespace):
+        """Stands in for a worker process."""
 
         def __init__(self, slot: Slot, log: Path):
             super().__init__(slot=slot, stdout=None, compiled=None, experiment=None, started_at="")
 
-        def give(self, experiment: Experiment, render: bool) -> None:
+        def give(self, experiment: BenchmarkExperiment, render: bool) -> None:
             self.experiment = experiment
             given.append(experiment)
 
-    monkeypatch.setattr(local, "Process", Standing)
+    monkeypatch.setattr(pool, "WorkerProcess", FakeProcess)
     selector = SimpleNamespace(register=lambda *arguments: None)
-    monkeypatch.setattr(local.selectors, "DefaultSelector", lambda: selector)
+    monkeypatch.setattr(pool.selectors, "DefaultSelector", lambda: selector)
     (tmp_path / "status").mkdir()
     slots = make_slots("cpu", 1, cores=range(4), most=3)
     assert slots[0] == slots[1] == slots[2]
-    local.Pool(make(f"run_dir={tmp_path}"), slots, Overview(), [])._hand_out()
+    pool.Pool(make(f"run_dir={tmp_path}"), slots, Overview(), [])._hand_out()
     assert len(given) == 3
 
 
-def test_how_a_worker_died() -> None:
+def test_why_a_worker_died() -> None:
     assert describe_death(-11, ["…", "Fatal Python error: Segmentation fault", "", "Thread …"]) == (
         "the process died of SIGSEGV: Fatal Python error: Segmentation fault"
     )

@@ -1,4 +1,4 @@
-"""What the user reads while a benchmark runs, and how the time left is told."""
+"""What the user sees while a benchmark runs, and how the time left is estimated."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_lines() -> None:
     assert running_text(HALF) == " 50%  return 12.35  10,000 frames/s"
 
 
-def test_plain_output_has_lines_that_stay_and_a_summary_now_and_then() -> None:
+def test_plain_output_has_lines_and_a_summary_at_intervals() -> None:
     stream = io.StringIO()
     with Overview(stream, seconds_between_lines=0.0) as overview:
         overview.line("[1/45] a name with [brackets]: done")
@@ -50,7 +50,7 @@ def test_plain_output_has_lines_that_stay_and_a_summary_now_and_then() -> None:
     assert stream.getvalue() == ""
 
 
-def test_the_drawing_names_all_that_runs() -> None:
+def test_the_drawing_names_all_running_experiments() -> None:
     from rich.console import Console
 
     console = Console(file=io.StringIO(), width=120, record=True)

@@ -1,4 +1,4 @@
-"""`covey speed`: its rules on rows made by hand, and one tiny real measurement."""
+"""`covey speed`: its rules on made-up rows, and one tiny real measurement."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 
 from covey import cli
 from covey.launch import speed, timing
-from covey.launch.speed import Row, elasticity, find, find_limit, good_row, judge, recommend
+from covey.launch.speed_rules import Row, choose_row, describe_rows, elasticity, find_limit, judge, recommend
 
 
 def row(
     environments: int, seconds: float, device: str = "cpu x1", *, launch: float = 0.0, transfer: float = 0.0
 ) -> Row:
-    """An iteration of ten steps; a tenth of the time is simulation, three are acting, six are the update."""
+    """An iteration of ten steps: 10% of the time is simulation, 30% acting, 60% the update."""
     devices = int(device.rpartition("x")[2]) if "x" in device else 1
     return {
         "device": device,
@@ -36,8 +36,8 @@ def row(
     }
 
 
-def test_what_limits() -> None:
-    # 1 → 8: as long; 8 → 64: 4 times; 64 → 512: 8 times as long.
+def test_what_limits_the_speed() -> None:
+    # Times grow by 1 from 1 to 8 environments, by 4 to 64, and by 8 to 512.
     rows = [row(1, 0.01), row(8, 0.01), row(64, 0.04), row(512, 0.32)]
     assert [elasticity(r, rows) for r in rows] == pytest.approx([0.0, 2 / 3, 1.0, 1.0])
     assert [r["limit"] for r in judge(rows)] == ["launch overhead", "too few environments", "compute", "compute"]
@@ -45,7 +45,7 @@ def test_what_limits() -> None:
     assert find_limit(rows[0], rows[:1]) is None
 
 
-def test_launches_and_transfers_of_a_chunk_limit_where_they_take_a_fifth() -> None:
+def test_launches_and_transfers_are_the_limit_from_a_fifth_of_the_time() -> None:
     # Ten iterations of 10 ms in a chunk: 25 ms are a fifth of 125.
     others = [row(8, 0.08)]
     for name, limit in {"launch": "launch overhead", "transfer": "transfers"}.items():
@@ -54,30 +54,30 @@ def test_launches_and_transfers_of_a_chunk_limit_where_they_take_a_fifth() -> No
         assert find_limit(fast, [fast, *others]) == "compute"
 
 
-def test_the_recommendation_takes_no_more_environments_than_it_needs() -> None:
+def test_the_recommendation_has_as_few_environments_as_possible() -> None:
     # 1000, 9100, 10000 frames per second on one core; 15000 at most on two.
     one = [row(1, 0.01), row(64, 640 / 9100), row(512, 5120 / 10000)]
     two = [row(64, 640 / 12000, "cpu x2"), row(512, 5120 / 15000, "cpu x2")]
-    assert good_row(one)["environments"] == 64
+    assert choose_row(one)["environments"] == 64
     assert recommend(one)["words"] == "experiment.platform=cpu experiment.devices=1 experiment.num_envs=64"
     best = recommend([*one, *two])
     assert (best["device"], best["environments"]) == ("cpu x2", 512)
     assert best["frames_per_second"] == pytest.approx(15000)
-    assert "2 cores are 1.50 times one, at 512 environments" in find(judge([*one, *two]))
+    assert "2 cores are 1.50 times as fast as one, at 512 environments" in describe_rows(judge([*one, *two]))
 
 
 def test_why_the_gpu_is_slower_than_the_cpu() -> None:
     cpu = [row(8, 0.01), row(64, 0.08), row(512, 0.64)]  # 8000 frames per second throughout
     gpu = [row(8, 0.1, "gpu 0"), row(64, 0.1, "gpu 0"), row(512, 0.1, "gpu 0")]  # 800, 6400, 51200
-    findings = find(judge([*cpu, *gpu]))
+    findings = describe_rows(judge([*cpu, *gpu]))
     assert (
-        "gpu 0 is slower than the CPU at 64 environments (0.80 times, for launch overhead); from 512 on it is faster"
-        in findings
+        "gpu 0 is slower than the CPU at 64 environments (0.80 times as fast, limited by launch overhead); "
+        "it is faster from 512 environments" in findings
     )
     assert recommend([*cpu, *gpu])["device"] == "gpu 0"
-    never = find(judge([*cpu, *gpu[:2]]))
-    assert any(text.endswith("(0.80 times, for launch overhead)") for text in never)
-    assert "gpu 0 is faster than the CPU at every number of environments" in find(judge([*cpu, gpu[2]]))
+    never = describe_rows(judge([*cpu, *gpu[:2]]))
+    assert any(text.endswith("(0.80 times as fast, limited by launch overhead)") for text in never)
+    assert "gpu 0 is faster than the CPU at every number of environments" in describe_rows(judge([*cpu, gpu[2]]))
 
 
 TINY = ["task=probe/copy", "algorithm=ippo", "model.layers=[8]", "experiment.rollout_length=8", "seconds=0.01"]
@@ -121,8 +121,8 @@ def test_an_accelerator_whose_process_fails_is_left_out() -> None:
 
 
 @pytest.mark.slow
-def test_an_accelerators_process_tells_what_it_found() -> None:
-    """On the CPU, for want of another: what counts is what comes through the pipe."""
+def test_an_accelerators_process_reports_its_rows() -> None:
+    """Uses the CPU: the test is about what comes through the pipe."""
     options, config = speed.read_words([*TINY, "algorithm.num_minibatches=1", "environments=[1]"])
     said: list[str] = []
     found = speed.measure_elsewhere(config, options, "gpu 0", {"JAX_PLATFORMS": "cpu"}, said.append)
@@ -130,7 +130,7 @@ def test_an_accelerators_process_tells_what_it_found() -> None:
     assert "gpu 0: timing 1 environments on cpu x1" in said
 
 
-def test_wandb_gets_the_figures_and_the_hardware(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_receives_the_figures_and_the_hardware(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wandb = pytest.importorskip("wandb")
     logged: list[dict[str, Any]] = []
 
@@ -197,7 +197,7 @@ def test_it_times_learning_from_replay(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("environments=[0]", "environments takes numbers from 1 on, not [0]"),
+        ("environments=[0]", "environments takes numbers of at least 1, not [0]"),
         ("environments=8", "speed.environments takes a list, not 8"),
         ("seconds=0", "seconds must be above 0"),
         ("output=no/such/folder/speed.json", "there is no such folder"),

@@ -1,4 +1,4 @@
-"""A real Chromium without a window, driven by its DevTools protocol over a pair of pipes: no port, no other package.
+"""A real headless Chromium, driven by its DevTools protocol over a pair of pipes: no port, no other package.
 
 with Browser.start() as browser:
     page = browser.open("file:///…/index.html")
@@ -74,7 +74,7 @@ class Browser:
         return answer["result"]
 
     def drain(self) -> None:
-        """Takes in what was reported meanwhile."""
+        """Reads the events that have arrived."""
         self.call("Browser.getVersion")
 
     def _read(self) -> dict[str, Any]:
@@ -105,7 +105,7 @@ class Browser:
 
 
 def _pipe() -> tuple[int, int]:
-    """A pipe whose ends have numbers above 9, so that neither is in the way of the browser's 3 and 4."""
+    """A pipe whose descriptors are above 9, so that they do not collide with the browser's 3 and 4."""
     ends = os.pipe()
     moved = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in ends]
     for end in ends:
@@ -158,7 +158,7 @@ class Page:
         return found
 
     def requests(self) -> list[str]:
-        """The addresses that the page asked for, data in the page left out."""
+        """The addresses that the page requested, without data URLs."""
         self._browser.drain()
         sent = [event for event in self._browser.events if event["method"] == "Network.requestWillBeSent"]
         own = [event["params"]["request"]["url"] for event in sent if event.get("sessionId") == self._session]

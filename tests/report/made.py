@@ -33,7 +33,7 @@ def write_run(
     gif: bool = False,
     environment: Mapping[str, Any] | None = None,
 ) -> Path:
-    """A run directory: an evaluation of two episodes every 1,000 frames, and the last again as absolute."""
+    """A run directory: an evaluation of two episodes every 1,000 frames, and an absolute metric like the last one."""
     run = folder / f"seed_{seed}"
     run.mkdir(parents=True)
     found = results.make_results(task, algorithm, seed)
@@ -82,7 +82,7 @@ def write_benchmark(folder: Path, *, seeds: int = 3) -> Path:
 
 
 def write_foreign(path: Path, *, names: Sequence[str], task: str = "a <b>task</b>", seeds: int = 2) -> Path:
-    """A file in MARL-eval's schema by someone else, with any names."""
+    """A file in MARL-eval's schema from another system, with any names."""
     runs = {
         name: {
             f"seed_{seed}": {
@@ -106,7 +106,7 @@ def write_speed(path: Path, name: str, rate: float) -> Path:
         "versions": {"covey": "0.1.0"},
         "settings": {"task": "vmas/navigation", "algorithm": "mappo", "model": "mlp"},
         "rows": [row],
-        "findings": ["2 cores are 1.80 times one"],
+        "findings": ["2 cores are 1.80 times as fast as one"],
         "recommendation": {"words": "experiment.num_envs=64"},
     }
     path.write_text(json.dumps(content, indent=2))

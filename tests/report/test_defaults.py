@@ -1,4 +1,4 @@
-"""The tasks of the anchors as a report knows them, against the registry."""
+"""default_tasks.json against the registry."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from covey.report.anchors import read_anchors
 from covey.report.defaults import changed_fields, read_defaults, registered_defaults
 
 
-def test_the_file_is_what_is_registered() -> None:
+def test_the_file_equals_the_registry() -> None:
     registered = json.loads(json.dumps(registered_defaults()))
     assert read_defaults() == registered, "a task's defaults changed: python -m covey.report.defaults"
     assert set(read_defaults()) == set(read_anchors("mean_return"))

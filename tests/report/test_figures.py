@@ -1,4 +1,4 @@
-"""Figures: which are drawn from which runs, what they say under them, and the lines that they hold."""
+"""Figures: which runs suffice for which, the notes under them, and the lines in them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from covey.report import figures
+from covey.report import drawing, figures
 from covey.report.runs import read_runs
-from covey.report.summary import Normalisation, Options, Summary, summarise
+from covey.report.summary import Normalisation, ReportSummary, SummaryOptions, summarise
 
 QUICK: dict[str, Any] = {"repetitions": 200, "curve_repetitions": 100, "improvement_repetitions": 100}
 
 
-def summary_of(folder: Path, **options: Any) -> Summary:
+def summary_of(folder: Path, **options: Any) -> ReportSummary:
     runs, problems = read_runs([folder])
-    return summarise(runs, problems, Options(**QUICK | options))
+    return summarise(runs, problems, SummaryOptions(**QUICK | options))
 
 
 @pytest.fixture(scope="module")
-def summary(tmp_path_factory: pytest.TempPathFactory) -> Summary:
+def summary(tmp_path_factory: pytest.TempPathFactory) -> ReportSummary:
     return summary_of(made.write_benchmark(tmp_path_factory.mktemp("figures") / "bench"))
 
 
@@ -48,7 +48,7 @@ ALL = {
 }
 
 
-def test_all_figures_are_drawn_as_wide_as_a_column(summary: Summary, tmp_path: Path) -> None:
+def test_all_figures_are_drawn_as_wide_as_a_column(summary: ReportSummary, tmp_path: Path) -> None:
     told: list[str] = []
     written = figures.draw_figures(summary, tmp_path, ["png"], told.append)
     assert set(told) == {f"drawing {name}" for name in ALL}
@@ -59,14 +59,14 @@ def test_all_figures_are_drawn_as_wide_as_a_column(summary: Summary, tmp_path: P
         with Image.open(path) as image:
             wide = path.stem == "task_curves"
             assert (1900 if wide else 900) < image.width < (2200 if wide else 1150), path.name
-            assert len(image.convert("L").getcolors()) > 20  # it is not empty
+            assert len(image.convert("L").getcolors()) > 20  # not empty
 
 
 def test_all_formats_and_the_same_figure_is_the_same_file(
-    summary: Summary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    summary: ReportSummary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = [("performance_profiles", lambda: figures.draw_profiles(summary))]
-    monkeypatch.setattr(figures, "_figures", lambda s: one)
+    monkeypatch.setattr(figures, "list_figures", lambda s: one)
     first, second = (figures.draw_figures(summary, tmp_path / name) for name in ("a", "b"))
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
     contents = {path.name: path.read_bytes() for path in first}
@@ -87,7 +87,7 @@ def test_figures_over_tasks_say_scale_seeds_and_intervals(
     tmp_path: Path, normalisation: Normalisation, words: str
 ) -> None:
     s = summary_of(made.write_benchmark(tmp_path / "bench"), normalisation=normalisation)
-    with matplotlib.rc_context(figures.STYLE):
+    with matplotlib.rc_context(drawing.STYLE):
         drawn = [
             figures.draw_aggregates(s),
             figures.draw_profiles(s),
@@ -114,17 +114,19 @@ def test_figures_say_which_scales_are_in_use(tmp_path: Path) -> None:
     assert "relative to these runs: 0 is the worst value of these runs; 1 is the best of these runs." in note_of(
         figures.draw_profiles(unknown)
     )
-    assert "ublished" not in note_of(figures.draw_task(s, s.task_curves[-1]))  # a heuristic and a ceiling are not
+    assert "ublished" not in note_of(
+        figures.draw_task(s, s.task_curves[-1])
+    )  # a heuristic and a ceiling are not published
 
 
-def test_other_figures_say_that_they_are_not_normalised(summary: Summary) -> None:
+def test_other_figures_say_that_they_are_not_normalised(summary: ReportSummary) -> None:
     note = note_of(figures.draw_improvements(summary))
     assert "ranks need no normalisation" in note and "3 seeds" in note and "95% intervals" in note
     note = note_of(figures.draw_task(summary, summary.task_curves[0]))
     assert "Not normalised" in note and "Mean over 3 seeds" in note and "95% intervals" in note
 
 
-def test_references_are_lines_with_their_source(summary: Summary) -> None:
+def test_references_are_lines_with_their_source(summary: ReportSummary) -> None:
     task = summary.task_curves[0]
     figure = figures.draw_task(summary, task)
     scale = summary.scale(task.task)
@@ -138,10 +140,10 @@ def test_references_are_lines_with_their_source(summary: Summary) -> None:
         assert f"{reference.algorithm} {reference.value:g}" in note_of(figure)
 
 
-def test_an_algorithm_looks_the_same_in_every_figure_and_like_no_other(tmp_path: Path) -> None:
+def test_every_algorithm_has_one_look_in_all_figures(tmp_path: Path) -> None:
     names = [f"algorithm {i:02d}" for i in range(20)]
     s = summary_of(made.write_foreign(tmp_path / "many.json", names=names))
-    looks = [figures._look(s, name) for name in s.algorithms]
+    looks = [drawing.look_of(s, name) for name in s.algorithms]
     assert len({str(look) for look in looks}) == 20
     for figure in (figures.draw_profiles(s), figures.draw_task(s, s.task_curves[0])):
         colours = {line.get_label(): line.get_color() for line in figure.axes[0].lines}
@@ -150,7 +152,7 @@ def test_an_algorithm_looks_the_same_in_every_figure_and_like_no_other(tmp_path:
 
 def test_the_page_uses_the_same_colours() -> None:
     style = files("covey.report").joinpath("page.css").read_text()
-    assert re.findall(r"^\.s\d \{ --series: light-dark\((#\w+),", style, re.MULTILINE) == list(figures.COLOURS)
+    assert re.findall(r"^\.s\d \{ --series: light-dark\((#\w+),", style, re.MULTILINE) == list(drawing.COLOURS)
 
 
 @pytest.mark.parametrize(("seeds", "algorithms"), [(1, 2), (2, 1), (1, 1)])
@@ -162,7 +164,7 @@ def test_one_seed_or_one_algorithm(tmp_path: Path, seeds: int, algorithms: int) 
     assert ("1 seed per task" if seeds == 1 else "2 seeds per task") in note_of(figures.draw_aggregates(s))
 
 
-def test_hostile_names_are_drawn_as_they_are(tmp_path: Path) -> None:
+def test_hostile_names_are_drawn_as_text(tmp_path: Path) -> None:
     names = [*made.HOSTILE, "x" * 300, "$", "$\\frac{$"]
     s = summary_of(made.write_foreign(tmp_path / "hostile.json", names=names, task="../../<b>$task$"), pairs=())
     written = figures.draw_figures(s, tmp_path / "figures", ["svg"])
@@ -172,7 +174,7 @@ def test_hostile_names_are_drawn_as_they_are(tmp_path: Path) -> None:
         assert not tags & {"script", "img", "foreignObject"}
 
 
-def test_every_algorithm_has_a_legend_entry_of_its_own(tmp_path: Path) -> None:
+def test_every_algorithm_has_its_own_legend_entry(tmp_path: Path) -> None:
     long = "ippo (model=gru, experiment.num_envs="
     names = ["_private", "__", f"{long}64)", f"{long}128)", "x" * 60 + "a" + "y" * 60, "x" * 60 + "b" + "y" * 60]
     s = summary_of(made.write_foreign(tmp_path / "names.json", names=names))
@@ -184,26 +186,26 @@ def test_every_algorithm_has_a_legend_entry_of_its_own(tmp_path: Path) -> None:
     ):
         [legend] = figure.legends
         labels = [label.get_text() for label in legend.get_texts()]
-        assert len(set(labels)) == len(names) and all(len(label) <= figures.LONGEST_NAME for label in labels)
+        assert len(set(labels)) == len(names) and all(len(label) <= drawing.LONGEST_NAME for label in labels)
         assert {"_private", "__"} < set(labels)
         assert sum(label.startswith("ippo (model=g") and label.endswith(("64)", "128)")) for label in labels) == 2
         colours = [handle.get_color() for handle in legend.legend_handles]
-        assert colours == [figures._look(s, name)[0] for name in s.algorithms]
+        assert colours == [drawing.look_of(s, name)[0] for name in s.algorithms]
     ticks = [label.get_text() for label in figures.draw_aggregates(s).axes[0].get_yticklabels()]
     assert len(set(ticks)) == len(names)
 
 
 def test_labels_are_moved_apart() -> None:
-    assert figures.spread([0.0, 5.0], 1.0, 0.0, 10.0) == [0.0, 5.0]
-    assert figures.spread([3.0, 3.0, 3.0], 1.0, 0.0, 10.0) == pytest.approx([2.0, 3.0, 4.0])  # as little as possible
-    assert figures.spread([5.0, 3.0], 1.0, 0.0, 10.0) == [5.0, 3.0]
-    assert figures.spread([9.9, 10.0], 1.0, 0.0, 10.0) == pytest.approx([9.0, 10.0])
-    assert figures.spread([0.0, 0.1], 1.0, 0.0, 10.0) == pytest.approx([0.0, 1.0])
-    assert np.min(np.diff(sorted(figures.spread([9.0, 9.5, 9.6, 10.0], 1.0, 0.0, 10.0)))) >= 1.0 - 1e-9
+    assert drawing.spread([0.0, 5.0], 1.0, 0.0, 10.0) == [0.0, 5.0]
+    assert drawing.spread([3.0, 3.0, 3.0], 1.0, 0.0, 10.0) == pytest.approx([2.0, 3.0, 4.0])  # as little as possible
+    assert drawing.spread([5.0, 3.0], 1.0, 0.0, 10.0) == [5.0, 3.0]
+    assert drawing.spread([9.9, 10.0], 1.0, 0.0, 10.0) == pytest.approx([9.0, 10.0])
+    assert drawing.spread([0.0, 0.1], 1.0, 0.0, 10.0) == pytest.approx([0.0, 1.0])
+    assert np.min(np.diff(sorted(drawing.spread([9.0, 9.5, 9.6, 10.0], 1.0, 0.0, 10.0)))) >= 1.0 - 1e-9
 
 
 @pytest.mark.parametrize(
     ("value", "expected"), [(0, "0"), (950, "950"), (50_000, "50k"), (2_500_000, "2.5M"), (3e9, "3G")]
 )
 def test_short_numbers(value: float, expected: str) -> None:
-    assert figures.short_number(value) == expected
+    assert drawing.short_number(value) == expected

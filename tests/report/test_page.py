@@ -1,4 +1,4 @@
-"""The page in a real browser: it opens from disk without a complaint, its controls work, its numbers are the JSON's.
+"""The page in a real browser: it opens from disk without errors, its controls work, its numbers are right.
 
 Without a browser these tests fail, unless COVEY_NO_BROWSER is set.
 """
@@ -18,8 +18,8 @@ import made
 import pytest
 from browser import Browser, Page, find_browser
 
-from covey.report import sections
 from covey.report.report import ReportOptions, report
+from covey.report.sections import pictures
 from covey.report.serve import make_server
 
 
@@ -67,7 +67,7 @@ def curves(page: Page, chart: str = "efficiency") -> list[int]:
     )
 
 
-def test_it_opens_from_disk_without_complaints_and_asks_for_nothing_else(page: Page, folder: Path) -> None:
+def test_it_opens_from_disk_without_errors_and_requests_nothing_else(page: Page, folder: Path) -> None:
     assert page.complaints() == []
     assert page.requests() == [(folder / "index.html").as_uri()]
     assert page.evaluate("document.querySelector('h1').textContent") == "Two & two"
@@ -127,7 +127,7 @@ def test_toggling_an_algorithm_hides_its_curve(page: Page) -> None:
     assert page.complaints() == []
 
 
-def test_colour_keys_are_pale_only_where_an_algorithm_is_switched_off(page: Page) -> None:
+def test_colour_keys_are_pale_only_if_an_algorithm_is_switched_off(page: Page) -> None:
     page.evaluate("document.querySelector('[data-algorithm=\"0\"]').click()")
     pale = "[...document.querySelectorAll('.swatch')].filter(s => getComputedStyle(s).opacity !== '1')"
     assert page.evaluate(f"{pale}.map(s => getComputedStyle(s).opacity)") == ["0.25"]
@@ -136,7 +136,7 @@ def test_colour_keys_are_pale_only_where_an_algorithm_is_switched_off(page: Page
     assert page.evaluate(f"{pale}.length") == 0
 
 
-def test_the_keyboard_reaches_and_works_the_controls(page: Page) -> None:
+def test_the_controls_work_by_keyboard(page: Page) -> None:
     page.evaluate("document.querySelector('[data-algorithm=\"1\"]').focus()")
     page.press(" ")
     assert curves(page) == [0]
@@ -183,7 +183,7 @@ def test_switches_redraw_the_curves(page: Page, switch: str) -> None:
     assert page.complaints() == []
 
 
-def test_a_seed_on_its_way_is_drawn_as_far_as_it_is(browser: Browser, tmp_path: Path) -> None:
+def test_an_unfinished_seed_is_drawn_as_far_as_it_got(browser: Browser, tmp_path: Path) -> None:
     for seed in range(2):
         made.write_run(tmp_path / "runs", seed=seed)
     run = made.write_run(tmp_path / "runs", seed=2, returns=(0.0, 30.0), gif=False)
@@ -198,7 +198,7 @@ def test_a_seed_on_its_way_is_drawn_as_far_as_it_is(browser: Browser, tmp_path: 
     assert opened.complaints() == []
 
 
-def test_collected_returns_are_offered_where_evaluations_are_few(browser: Browser, tmp_path: Path) -> None:
+def test_collected_returns_are_offered_if_evaluations_are_few(browser: Browser, tmp_path: Path) -> None:
     run = made.write_run(tmp_path / "runs")
     records = [
         {"kind": "train", "frames": 20 * i, "elapsed_seconds": i / 10, "collection/mean_return": i / 2}
@@ -217,7 +217,7 @@ def test_collected_returns_are_offered_where_evaluations_are_few(browser: Browse
 def test_log_x_spaces_by_decades(page: Page) -> None:
     page.evaluate("document.querySelector('[data-switch=logX]').click()")
     path = page.evaluate("document.querySelector('[data-chart=task] .line').getAttribute('d')")
-    assert len(path.split("L")) == 2  # frame 0 has no place
+    assert len(path.split("L")) == 2  # a logarithmic axis cannot show frame 0
 
 
 def test_dark_and_light_follow_the_system_and_the_button(browser: Browser, folder: Path) -> None:
@@ -249,8 +249,10 @@ def test_charts_pictures_and_controls_have_names(page: Page) -> None:
     )
 
 
-def test_pictures_that_are_too_large_or_none_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sections, "LARGEST_PICTURE", 1000)
+def test_pictures_that_are_too_large_or_not_pictures_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pictures, "LARGEST_PICTURE", 1000)
     for name, content in (
         ("large", made.make_gif() + bytes(1000)),
         ("small", made.make_gif()),
@@ -269,7 +271,7 @@ def test_pictures_can_be_paused(page: Page) -> None:
     )
 
 
-def test_commands_and_configurations_are_there(page: Page) -> None:
+def test_commands_and_configurations_are_shown(page: Page) -> None:
     text = page.evaluate("document.querySelector('#reproduce').parentElement.textContent")
     assert "covey train algorithm=mappo seeds=3" in text
     assert "frames: 2000" in text and "run_dir" not in text
@@ -301,7 +303,7 @@ def test_hostile_names_stay_text(browser: Browser, tmp_path: Path) -> None:
     assert opened.evaluate("window.stolen") is None
 
 
-def test_the_policy_stops_a_script_that_got_in(browser: Browser, folder: Path, tmp_path: Path) -> None:
+def test_the_policy_blocks_an_injected_script(browser: Browser, folder: Path, tmp_path: Path) -> None:
     text = (folder / "index.html").read_text().replace("<main", "<script>window.stolen = 3</script><main")
     (tmp_path / "index.html").write_text(text)
     opened = browser.open((tmp_path / "index.html").as_uri())
@@ -333,7 +335,7 @@ def test_little_data_makes_a_correct_page(browser: Browser, tmp_path: Path, writ
     assert "NaN" not in opened.evaluate("document.querySelector('main').innerHTML")
 
 
-def test_a_served_page_loads_itself_again_when_it_changed(browser: Browser, folder: Path, tmp_path: Path) -> None:
+def test_a_served_page_reloads_when_it_changes(browser: Browser, folder: Path, tmp_path: Path) -> None:
     shutil.copy(folder / "index.html", tmp_path)
     os.utime(tmp_path / "index.html", (1e9, 1e9))
     with make_server(tmp_path, 0) as server:
@@ -354,19 +356,19 @@ def test_a_served_page_loads_itself_again_when_it_changed(browser: Browser, fold
         text = re.sub(r"<summary>\d+ files", "<summary>1,234 files", text)
         (tmp_path / "index.html").write_text(text)
         opened.wait("document.querySelector('h1')?.innerText === 'New' && document.readyState === 'complete'")
-        assert curves(opened) == [1]  # what was chosen stays
+        assert curves(opened) == [1]  # the choice is kept
         names = [
             "How the numbers were made",
             "mappo on vmas/navigation",
             "Configuration",
             "1,234 files beside this page",
         ]
-        assert opened.evaluate(summaries) == names  # what was opened too
+        assert opened.evaluate(summaries) == names  # and so is what was open
         assert opened.complaints() == []
         server.shutdown()
 
 
-def test_speeds_stand_side_by_side(browser: Browser, tmp_path: Path) -> None:
+def test_speeds_are_side_by_side(browser: Browser, tmp_path: Path) -> None:
     files = [
         made.write_speed(tmp_path / f"{name}.json", name, rate) for name, rate in (("laptop", 1e4), ("tower", 2e4))
     ]

@@ -1,4 +1,4 @@
-"""`covey report`: what it writes and says, its options, and the line that each bad input gets."""
+"""`covey report`: what it writes and prints, its options, and the error line of each bad input."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(*arguments: str | Path) -> int:
 
 
 def fails(capsys: pytest.CaptureFixture[str], *arguments: str | Path, code: int = 2) -> str:
-    """The one line that it fails with, after what it said it was doing."""
+    """The error line, which follows the lines of progress."""
     capsys.readouterr()
     assert run(*arguments) == code
     output = capsys.readouterr()
@@ -49,7 +49,7 @@ def summary_of(output: Path) -> dict[str, Any]:
     return json.loads((output / "summary.json").read_text())
 
 
-def test_it_writes_everything_and_says_so(bench: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_writes_everything_and_lists_it(bench: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "deep" / "report"
     assert run(bench, f"output={output}", "formats=svg") == 0
     said = capsys.readouterr()
@@ -98,7 +98,7 @@ def test_options(bench: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
-def test_how_certain_ranks_are_takes_two_seeds(tmp_path: Path, seeds: int) -> None:
+def test_the_certainty_of_ranks_needs_two_seeds(tmp_path: Path, seeds: int) -> None:
     made.write_benchmark(tmp_path / "bench", seeds=seeds)
     assert run(tmp_path / "bench", f"output={tmp_path / 'report'}", FAST) == 0
     assert ("How certain the ranks are" in (tmp_path / "report" / "index.html").read_text()) == (seeds > 1)
@@ -140,13 +140,13 @@ def test_values_are_read_as_typed(name: str, text: str, expected: Any) -> None:
         (["normalisation=anchor"], "unknown value for report.normalisation 'anchor'; nearest: anchors"),
         (["legend={mapo: X}"], "unknown algorithm in the legend 'mapo'; nearest: mappo"),
         (["legend={mappo: ippo}"], "the legend gives two algorithms the name 'ippo'"),
-        (["legend={mappo: 3}"], "legend takes names for names"),
+        (["legend={mappo: 3}"], "legend maps names to names"),
         (["legend=[mappo]"], "report.legend takes a mapping"),
         (["order=[mapo]"], "unknown algorithm 'mapo'; nearest: mappo"),
         (["pairs=[[mappo]]"], "a pair is two algorithms, not ['mappo']"),
         (["pairs=[[mappo,qmix]]"], "unknown algorithm 'qmix'"),
-        (["formats=[gif]"], "unknown format 'gif'; there are png, svg, pdf"),
-        (["order=[a"], "cannot read order=[a: it is no YAML"),
+        (["formats=[gif]"], "unknown format 'gif'; the formats are png, svg, pdf"),
+        (["order=[a"], "cannot read order=[a: it is not YAML"),
         (["port=99999"], "port must be between 0 and 65535"),
         (["serve=maybe"], "report.serve takes bool, not 'maybe'"),
         (["titel=x"], "unknown key of report 'titel'; nearest: title"),
@@ -160,7 +160,7 @@ def test_bad_words(
     assert not (tmp_path / "report").exists()
 
 
-def test_no_paths_no_results_no_place(bench: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_paths_no_results_no_output_folder(bench: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "report needs run directories" in fails(capsys)
     (tmp_path / "empty").mkdir()
     assert "no results in" in fails(capsys, tmp_path / "empty")
@@ -202,7 +202,7 @@ def test_long_words(
     assert line in fails(capsys, bench, FAST, word)
 
 
-def test_a_long_name_in_the_legend_is_no_path(bench: Path, tmp_path: Path) -> None:
+def test_a_long_name_in_the_legend_is_not_a_path(bench: Path, tmp_path: Path) -> None:
     assert run(bench, f"output={tmp_path / 'report'}", FAST, f"legend={{mappo: {LONG}}}") == 0
     assert LONG in summary_of(tmp_path / "report")["algorithms"]
 
@@ -213,7 +213,7 @@ def deep(levels: int) -> str:
 
 @pytest.mark.parametrize("levels", [200, 100_000])
 @pytest.mark.parametrize("name", ["environment.json", "config.yaml", "status/a-seed_0.json", "benchmark.yaml"])
-def test_files_nested_without_end_make_a_page(tmp_path: Path, name: str, levels: int) -> None:
+def test_deeply_nested_files_make_a_page(tmp_path: Path, name: str, levels: int) -> None:
     bench = tmp_path / "bench"
     folder = made.write_run(bench / "a")
     write_benchmark_files(bench)
@@ -225,7 +225,7 @@ def test_files_nested_without_end_make_a_page(tmp_path: Path, name: str, levels:
 
 
 def test_numbers_of_any_size_make_a_page(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A seed of 5,000 digits, a budget of 400, times of 400, and returns whose squares are not finite."""
+    """A seed of 5,000 digits, a budget and times of 400 digits, and returns whose squares are not finite."""
     folder = made.write_run(tmp_path / "runs", algorithm="huge", returns=(0.0, 1e308, 1e308))
     config = yaml.safe_load((folder / "config.yaml").read_text())
     (folder / "config.yaml").write_text(yaml.safe_dump(config | {"experiment": {"frames": HUGE}}))
@@ -239,7 +239,7 @@ def test_numbers_of_any_size_make_a_page(tmp_path: Path, capfd: pytest.CaptureFi
     summary = summary_of(tmp_path / "report")
     assert {final["algorithm"]: final["mean"]["value"] for final in summary["finals"]} == {"huge": 0.0, "mappo": 1.0}
     said = [problem["what"] for problem in summary["problems"]]
-    assert "lines of its metrics are no records" in said
+    assert "some lines of its metrics are not records" in said
     assert "6 of 8 values of mean_return are null, not finite or too large" in said
 
 
@@ -247,7 +247,7 @@ def test_a_negative_step_count_is_named(tmp_path: Path, capsys: pytest.CaptureFi
     steps = {"s": {"step_count": -5, "mean_return": [1.0]}}
     path = tmp_path / "negative.json"
     path.write_text(json.dumps({"a": {"b": {"mappo": {"seed_0": steps}}}}))
-    assert "s has no step_count from 0 on" in fails(capsys, path)
+    assert "s has no step_count of 0 or more" in fails(capsys, path)
     steps["t"] = {"step_count": 5, "mean_return": [2.0]}
     path.write_text(json.dumps({"a": {"b": {"mappo": {"seed_0": steps}}}}))
     assert run(path, f"output={tmp_path / 'report'}", FAST) == 0
@@ -273,7 +273,7 @@ def speed_columns(output: Path) -> list[str]:
 def test_speeds_in_folders_are_shown_and_told_apart(bench: Path, tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     made.write_speed(tmp_path / "a" / "speed.json", "tower", 1e4)
-    assert run(tmp_path / "a", f"output={tmp_path / 'report'}") == 0  # without any runs
+    assert run(tmp_path / "a", f"output={tmp_path / 'report'}") == 0  # without runs
     assert set(speed_columns(tmp_path / "report")) == {"tower: cpu x2"}
     (tmp_path / "a" / "b").mkdir()
     made.write_speed(tmp_path / "a" / "b" / "speed.json", "tower", 2e4)
@@ -291,7 +291,7 @@ def test_speeds_in_folders_are_shown_and_told_apart(bench: Path, tmp_path: Path)
     assert [p["where"] for p in summary_of(tmp_path / "report")["problems"]] == [str(tmp_path / "a" / "bad.json")]
 
 
-def test_a_folder_of_bad_speeds_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_of_bad_speeds_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "bad.json").write_text('{"kind": "covey-speed"}')
     assert "bad.json holds no speeds" in fails(capsys, tmp_path)
     assert "bad.json holds no speeds" in fails(capsys, tmp_path / "bad.json")
@@ -303,10 +303,10 @@ def test_bad_files_beside_good_ones_are_named(bench: Path, tmp_path: Path, capsy
     problems = summary_of(tmp_path / "report")["problems"]
     assert [problem["where"] for problem in problems] == [str(tmp_path / "cut.json")]
     assert "1 thing to know about these results" in capsys.readouterr().out
-    assert "damaged or no JSON" in (tmp_path / "report" / "index.html").read_text()
+    assert "damaged or not JSON" in (tmp_path / "report" / "index.html").read_text()
 
 
-def test_names_that_are_no_unicode_and_files_of_covey_are_no_problem(tmp_path: Path) -> None:
+def test_names_that_are_not_unicode_and_coveys_own_files_are_not_problems(tmp_path: Path) -> None:
     made.write_foreign(tmp_path / "odd.json", names=["a\ud800b", "a\tb", "a b"], task="x\u0000y")
     made.write_speed(tmp_path / "speed.json", "laptop", 1e4)
     assert run(tmp_path, f"output={tmp_path / 'report'}", "formats=svg") == 0
@@ -325,7 +325,7 @@ def test_odd_environments_make_a_page(tmp_path: Path, odd: Any) -> None:
 
 
 def write_benchmark_files(folder: Path) -> None:
-    """What `covey benchmark` leaves of three experiments: one done, one failed, one not begun."""
+    """What `covey benchmark` leaves for three experiments: one done, one failed, one not started."""
     experiments = [
         {"name": name, "task": "vmas/balance", "algorithm": "mappo", "seeds": seeds, "command": f"covey train {name}"}
         for name, seeds in (("first", [0]), ("second", [0, 1]))
@@ -343,7 +343,7 @@ def write_benchmark_files(folder: Path) -> None:
         (folder / "status" / f"{name}.json").write_text(json.dumps(status))
 
 
-def test_a_benchmark_tells_what_failed_and_how_to_train_each(
+def test_the_page_of_a_benchmark_shows_failures_and_commands(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made.write_run(tmp_path / "bench" / "first")
@@ -392,7 +392,7 @@ def test_failed_runs_are_marked_on_the_page_in_tables_and_on_the_terminal(
     assert comparison["probability"]["value"] == pytest.approx(3 / 5)
 
 
-def test_the_terminal_says_what_the_page_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_terminal_shows_the_warnings_of_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made.write_benchmark(tmp_path / "bench", seeds=2)
     for i in range(30):
         (tmp_path / "bench" / f"odd{i}.json").write_text("{")
@@ -400,13 +400,13 @@ def test_the_terminal_says_what_the_page_does(tmp_path: Path, capsys: pytest.Cap
     printed = capsys.readouterr().out.splitlines()
     assert any(line.startswith("Few seeds: 2") for line in printed)
     at = printed.index("30 things to know about these results:")
-    assert "odd0.json: damaged or no JSON, left out" in printed[at + 1]
+    assert "odd0.json: damaged or not JSON, left out" in printed[at + 1]
     assert printed[at + 21] == "  and 10 more: the page names them"
     page = (tmp_path / "report" / "index.html").read_text()
     assert page.count("Few seeds: 2") == 4  # at the leaderboard, the ranks, the profiles, the probabilities
 
 
-def test_a_mean_rank_is_not_shown_with_an_interval_that_it_may_be_outside_of(bench: Path, tmp_path: Path) -> None:
+def test_a_mean_rank_has_no_interval(bench: Path, tmp_path: Path) -> None:
     assert run(bench, f"output={tmp_path / 'report'}", FAST) == 0
     lines = (tmp_path / "report" / "tables" / "aggregates.md").read_text().splitlines()
     assert lines[0].endswith("| Ranks, 95% | Mean rank |") and lines[2].endswith("| 2 | 2.000 |")
@@ -442,7 +442,7 @@ def ask(port: int, path: str, method: str = "GET", host: str | None = None) -> t
     return answer.status, answer.read(), answer.getheader("Last-Modified")
 
 
-def test_serving_gives_the_report_and_nothing_else(bench: Path, tmp_path: Path) -> None:
+def test_the_server_serves_the_report_and_nothing_else(bench: Path, tmp_path: Path) -> None:
     output = tmp_path / "report"
     build([str(bench)], ReportOptions(output=str(output), formats=()), "covey report")
     (output / "secret.txt").write_text("no")
@@ -469,7 +469,7 @@ def test_serving_gives_the_report_and_nothing_else(bench: Path, tmp_path: Path) 
         server.shutdown()
 
 
-def test_serving_builds_again_when_results_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_serving_rebuilds_when_results_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serve, "SECONDS_BETWEEN_LOOKS", 0.01)
     monkeypatch.setattr(serve, "REST", 0.0)
     runs, output = tmp_path / "runs", tmp_path / "runs" / "report"
@@ -490,14 +490,16 @@ def test_serving_builds_again_when_results_change(tmp_path: Path, monkeypatch: p
     assert built[-1] == 2
 
 
-def test_what_is_written_during_the_first_build_is_in_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_written_during_the_first_build_are_in_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(serve, "SECONDS_BETWEEN_LOOKS", 0.0)
     monkeypatch.setattr(serve, "REST", 0.0)
     runs, output = tmp_path / "runs", tmp_path / "report"
     made.write_run(runs / "a", seed=0)
 
     def build_slowly(*arguments: Any) -> list[str]:
-        """A run is done while the first report is being written."""
+        """A run finishes while the first report is being written."""
         lines = build(*arguments)
         if not (runs / "a" / "seed_1").exists():
             made.write_run(runs / "a", seed=1)
@@ -543,7 +545,7 @@ def test_what_the_last_report_wrote_is_removed_and_nothing_else(bench: Path, tmp
 @pytest.mark.parametrize(
     "files", [["../mine.txt", "/mine.txt", "figures/../../mine.txt", 3, "figures", "a\0b/c"], "x", {}]
 )
-def test_a_list_of_files_that_leads_elsewhere_removes_nothing(tmp_path: Path, files: Any) -> None:
+def test_a_list_of_files_outside_the_report_removes_nothing(tmp_path: Path, files: Any) -> None:
     output = tmp_path / "report"
     (output / "figures" / "folder").mkdir(parents=True)
     (tmp_path / "mine.txt").write_text("mine")
@@ -559,7 +561,7 @@ def test_a_list_of_files_that_leads_elsewhere_removes_nothing(tmp_path: Path, fi
     )
 
 
-def test_a_port_in_use_is_said_before_anything_is_built(
+def test_a_port_in_use_is_reported_before_anything_is_built(
     bench: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with serve.make_server(tmp_path, 0) as server:

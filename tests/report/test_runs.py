@@ -1,4 +1,4 @@
-"""Result files of covey and others, whole and damaged: what is read, and what is said about the rest."""
+"""Result files of covey and others, intact and damaged: what is read, and which problems are reported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import yaml
 from covey.errors import UsageError
 from covey.report.runs import Problem, Run, describe, read_runs
 
-STEPS = {  # named in an order that is not that of their frames, as BenchMARL does after 10 evaluations
+STEPS = {  # not in the order of frames, as in BenchMARL's files after 10 evaluations
     "step_10": {"step_count": 2000, "elapsed_time": 9.0, "mean_return": [3.0, 5.0]},
     "step_0": {"step_count": 0, "elapsed_time": 1.0, "mean_return": [0.0, 1.0]},
     "step_9": {"step_count": 1000, "elapsed_time": 4.0, "mean_return": [1.0, 2.0]},
@@ -112,7 +112,7 @@ def test_seeds_sort_as_numbers(tmp_path):
 
 
 def test_benchmarl(tmp_path):
-    """Its returns have other names, there are no times, and its absolute metric is the luckiest episode."""
+    """BenchMARL has other names for returns, no times, and an absolute metric that is the luckiest episode."""
     steps = {
         "step_0": {"step_count": 6000, "agents_return": [-1.0, 2.0], "return": [-1.0, 2.0]},
         "step_1": {"step_count": 12000, "agents_return": [0.0, 3.0], "return": [0.0, 3.0]},
@@ -125,7 +125,7 @@ def test_benchmarl(tmp_path):
 
 
 def test_mava(tmp_path):
-    """One-element lists, capitals, win rates in percent."""
+    """Mava writes one-element lists, capitals, and win rates in percent."""
     step = {"mean_episode_return": [1.5], "win_rate": [50.0], "steps_per_second": [1e5], "elapsed_time": 3.0}
     steps = {
         "step_0": {"Step_Count": 100, **step},
@@ -139,14 +139,14 @@ def test_mava(tmp_path):
 
 
 def test_og_marl(tmp_path):
-    """An empty absolute metric, which it writes first, and no times."""
+    """OG-MARL writes an empty absolute metric first, and no times."""
     steps = {"absolute_metrics": {}, "step_0": {"step_count": 0, "mean_episode_return": [0.25]}}
     run, problems = read_one(write(tmp_path / "metrics.json", nested(steps)))
     assert run.episodes["mean_return"][0].tolist() == [0.25] and run.absolute == {}
     assert said(problems, "no absolute metric for seed 0")
 
 
-def test_lower_cased_names_are_the_same_names(tmp_path):
+def test_names_that_differ_only_in_case_are_the_same(tmp_path):
     write(tmp_path / "1.json", nested(STEPS | ABSOLUTE, algorithm="MyAlgo", task="Balance"))
     write(tmp_path / "2.json", nested(STEPS | ABSOLUTE, algorithm="myalgo", task="balance", seed="seed_1"))
     runs, _ = read_runs([tmp_path])
@@ -174,7 +174,7 @@ def test_single_numbers_are_lists_of_one(tmp_path):
         ("3", "no results"),
         (nested({}), "no results"),
         (nested({"step_0": 3}), "no results"),
-        (nested({"absolute_metrics": {}}), "no evaluation in it"),
+        (nested({"absolute_metrics": {}}), "it has no evaluation"),
         (nested({"step_0": {"step_count": None, "mean_return": [1]}}), "no step_count"),
     ],
 )
@@ -188,7 +188,7 @@ def test_a_bad_file_is_named_and_the_others_are_read(content, words, tmp_path):
     assert "\n" not in str(error.value) and "bad.json" in str(error.value)
 
 
-def test_bytes_that_are_no_text(tmp_path):
+def test_bytes_that_are_not_text(tmp_path):
     (tmp_path / "bad.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match=r"bad\.json"):
         read_runs([tmp_path])
@@ -202,14 +202,14 @@ def test_values_that_are_not_finite_are_nan(tmp_path):
     assert np.isnan(run.episodes["mean_return"][0]).tolist() == [False, True, True, True, True]
 
 
-def test_values_that_are_no_numbers_are_named(tmp_path):
+def test_values_that_are_not_numbers_are_named(tmp_path):
     steps = {
         "step_0": {"step_count": 0, "mean_return": [1.0], "note": ["good"], "tree": {"a": 1}, "rows": [[1], [2, 3]]}
     }
     run, problems = read_one(write(tmp_path / "a.json", nested(steps)))
     assert run.episodes["mean_return"][0].tolist() == [1] and run.episodes["note"][0].size == 0
     for metric in ("note", "tree", "rows"):
-        assert said(problems, metric, "no number")
+        assert said(problems, metric, "not a number")
 
 
 def test_a_metric_that_some_evaluations_lack_stays_aligned(tmp_path):
@@ -226,7 +226,7 @@ def test_two_evaluations_at_one_frame(tmp_path):
 
 
 @pytest.mark.parametrize("times", [[1.0, None], [5.0, 2.0]])
-def test_times_that_cannot_be_an_axis(times, tmp_path):
+def test_times_that_do_not_ascend_are_left_out(times, tmp_path):
     steps = {str(i): {"step_count": i, "mean_return": [1.0], "elapsed_time": time} for i, time in enumerate(times)}
     run, problems = read_one(write(tmp_path / "a.json", nested(steps)))
     assert run.seconds is None and said(problems, "times are missing or do not ascend")
@@ -260,7 +260,7 @@ def test_a_bad_config_does_not_hide_results(tmp_path):
     assert said(problems, "config.yaml", "cannot be read") and said(problems, "environment.json", "cannot be read")
 
 
-def test_a_config_with_python_objects_builds_none(tmp_path):
+def test_a_config_with_python_objects_does_not_make_them(tmp_path):
     folder = write_run(tmp_path / "run", nested(STEPS | ABSOLUTE))
     (folder / "config.yaml").write_text("a: !!python/object/apply:os.system ['touch made']")
     run, problems = read_one(folder)
@@ -294,7 +294,7 @@ def test_unequal_steps_are_named(tmp_path):
     assert len(problems) == 1
 
 
-def test_algorithms_that_are_evaluated_at_frames_of_their_own_are_no_problem(tmp_path):
+def test_algorithms_may_be_evaluated_at_different_frames(tmp_path):
     shifted = {name: step | {"step_count": step["step_count"] + 7} for name, step in STEPS.items()}
     for algorithm, steps in (("mappo", STEPS), ("ippo", shifted)):
         write(tmp_path / f"{algorithm}.json", nested(steps | ABSOLUTE, algorithm=algorithm))
@@ -305,7 +305,7 @@ def test_missing_absolute_metrics_and_unfinished_runs_are_named(tmp_path):
     write_run(tmp_path / "a", nested(STEPS), config={"experiment": {"frames": 8000}})
     _, problems = read_runs([tmp_path])
     assert said(problems, "no absolute metric for seed 0", "last evaluations")
-    assert said(problems, "stopped at 2,000 of 8,000 frames", "shown as far as it is")
+    assert said(problems, "stopped at 2,000 of 8,000 frames", "shown as far as it got")
 
 
 def test_an_unfinished_run_beside_finished_ones_is_left_out_of_scores(tmp_path):
@@ -326,7 +326,7 @@ def write_cut_short(folder: Path, seed: int) -> Path:
     )
 
 
-def test_a_run_that_says_so_has_failed(tmp_path):
+def test_a_run_with_a_failure_file_has_failed(tmp_path):
     failed = write_cut_short(tmp_path / "seed_0", 0)
     write(failed / "failure.json", {"kind": "covey-failure", "frames": 900, "error": "iteration 3: loss is nan"})
     write_cut_short(tmp_path / "seed_1", 1)
@@ -377,6 +377,14 @@ def test_a_run_that_failed_before_its_first_evaluation_is_known_by_its_configura
     assert run.frames.size == 0 and said(problems, "seed 3 failed: out of memory", "worst value")
 
 
+def test_links_in_a_circle_are_no_results(tmp_path):
+    config = {"seed": 3, "task": {"name": "vmas/balance"}, "algorithm": {"name": "mappo"}}
+    folder = write_run(tmp_path / "run", None, config=config)
+    (folder / "results.json").symlink_to(folder / "results.json")
+    write(folder / "failure.json", {"error": "out of memory"})
+    assert [run.failure for run in read_runs([tmp_path])[0]] == ["out of memory"]
+
+
 def test_only_an_absolute_metric(tmp_path):
     run, problems = read_one(write(tmp_path / "a.json", nested(ABSOLUTE)))
     assert run.frames.size == 0 and run.episodes == {} and run.absolute["mean_return"].size == 3
@@ -388,7 +396,7 @@ def test_duplicates_are_named_and_the_first_counts(tmp_path):
     write(tmp_path / "1.json", nested(STEPS | ABSOLUTE))
     write(tmp_path / "2.json", nested(other))
     run, problems = read_one(tmp_path)
-    assert run.source.name == "1.json" and said(problems, "2.json", "again", "1.json counts")
+    assert run.source.name == "1.json" and said(problems, "2.json", "duplicate", "1.json counts")
 
 
 # ------------------------------------------------------------------------------------------------- telling runs apart
@@ -417,7 +425,7 @@ def config(
         (config(), config(frames=2000, devices=2, loggers=["wandb"], evaluation_episodes=64), {"mappo"}),
     ],
 )
-def test_algorithms_that_differ_get_names_that_differ(first, second, names, tmp_path):
+def test_different_algorithms_have_different_names(first, second, names, tmp_path):
     write_run(tmp_path / "a", nested(STEPS | ABSOLUTE), first)
     write_run(tmp_path / "b", nested(STEPS | ABSOLUTE, seed="seed_1"), second)
     write_run(tmp_path / "c", nested(STEPS | ABSOLUTE, task="wheel"), first)
@@ -426,7 +434,7 @@ def test_algorithms_that_differ_get_names_that_differ(first, second, names, tmp_
     assert len({run.algorithm for run in runs if run.task == "vmas/wheel"} & names) == 1
 
 
-def test_tasks_that_differ_get_names_that_differ(tmp_path):
+def test_different_tasks_have_different_names(tmp_path):
     write_run(tmp_path / "a", nested(STEPS | ABSOLUTE), config(time_limit=100))
     write_run(tmp_path / "b", nested(STEPS | ABSOLUTE, algorithm="ippo"), config(time_limit=300))
     runs, _ = read_runs([tmp_path])
@@ -436,7 +444,7 @@ def test_tasks_that_differ_get_names_that_differ(tmp_path):
     ]
 
 
-def test_fields_that_differ_between_tasks_only_are_no_difference(tmp_path):
+def test_fields_that_differ_only_between_tasks_do_not_count(tmp_path):
     write_run(tmp_path / "a", nested(STEPS | ABSOLUTE), config(lr=1e-3))
     write_run(tmp_path / "b", nested(STEPS | ABSOLUTE, task="wheel"), config(lr=5e-4))
     runs, _ = read_runs([tmp_path])
@@ -452,7 +460,7 @@ def test_discrete_and_continuous_actions_play_one_task(tmp_path):
     write_run(tmp_path / "b", nested(STEPS | ABSOLUTE, algorithm="iql"), acting(False))
     runs, _ = read_runs([tmp_path])
     assert {(run.task, run.algorithm) for run in runs} == {("vmas/balance", "mappo"), ("vmas/balance", "iql")}
-    write_run(tmp_path / "c", nested(STEPS | ABSOLUTE), acting(False))  # mappo again, which now has two ways to act
+    write_run(tmp_path / "c", nested(STEPS | ABSOLUTE), acting(False))  # mappo again, now with both kinds of actions
     runs, _ = read_runs([tmp_path])
     assert {run.algorithm for run in runs} >= {"mappo (continuous_actions=True)", "mappo (continuous_actions=False)"}
 

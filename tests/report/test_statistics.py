@@ -1,4 +1,4 @@
-"""Statistics against numbers worked out by hand, resampling written out, SciPy, and rliable on the same matrices."""
+"""Statistics against numbers worked out by hand, explicit resampling, SciPy, and rliable on the same matrices."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_counts_are_draws_with_replacement_within_tasks():
     assert counts.shape == (9, 20_000)
     for rows, size in ((slice(0, 3), 3), (slice(3, 4), 1), (slice(4, 9), 5)):
         assert (counts[rows].sum(axis=0) == size).all()
-    # Three draws of three: each of the 27 sequences is as likely, so (3, 0, 0) has 1/27 and (1, 1, 1) has 6/27.
+    # Three draws of three: all 27 sequences are equally likely, so (3, 0, 0) has 1/27 and (1, 1, 1) has 6/27.
     triples, seen = np.unique(counts[:3].T, axis=0, return_counts=True)
     shares = {tuple(triple): number / 20_000 for triple, number in zip(triples, seen, strict=True)}
     assert len(shares) == 10
@@ -87,7 +87,7 @@ def test_trimmed_mean_is_that_of_the_resampled_runs(data):
 
 
 def test_interquartile_mean_by_hand():
-    # Eight runs: two are left out at each end, whatever they are.
+    # Eight runs: two are left out at each end, whatever their scores.
     scores = [np.array([100.0, 1.0, 2.0, -50.0]), np.array([3.0, 4.0, -60.0, 200.0])]
     band, _ = aggregate(scores, 10, generator())
     assert band.value[0] == pytest.approx((1 + 2 + 3 + 4) / 4)
@@ -95,9 +95,9 @@ def test_interquartile_mean_by_hand():
 
 @pytest.mark.parametrize("outlier", [-1e9, -1e30, 1e30])
 @pytest.mark.parametrize("sizes", [(10,) * 6, (10, 9, 10, 10, 8, 10)])
-def test_a_run_that_diverged_leaves_the_interquartile_mean_and_its_interval_as_they_were(outlier, sizes):
+def test_a_diverged_run_does_not_change_the_interquartile_mean_and_its_interval(outlier, sizes):
     scores = [generator(task).normal(0.5, 0.2, size) for task, size in enumerate(sizes)]
-    scores[0][3] = np.sign(outlier) * 10  # the largest or smallest already: trimmed in every repetition
+    scores[0][3] = np.sign(outlier) * 10  # already the largest or smallest: trimmed in every repetition
     diverged = [scores[0].copy(), *scores[1:]]
     diverged[0][3] = outlier
     before, after = (aggregate(each, 2000, generator())[0] for each in (scores, diverged))
@@ -130,7 +130,7 @@ def test_tasks_weigh_the_same_with_unequal_numbers_of_runs():
     assert trimmed_mean(values, run_weights([6, 2])[:, None]) == pytest.approx(trimmed_mean(thrice, np.ones((12, 1))))
 
 
-def test_the_interval_of_a_mean_has_the_width_of_theory():
+def test_the_interval_of_a_mean_has_its_theoretical_width():
     values = generator(3).normal(size=40)
     band, _ = aggregate([values], 20_000, generator())
     half_width = 1.96 * values.std() / math.sqrt(40)
@@ -145,7 +145,7 @@ def test_one_run_per_task_has_no_interval():
 
 
 def test_one_run_on_one_of_the_tasks_leaves_no_interval():
-    """Resampling varies the other tasks only, and an interval of these would be too narrow."""
+    """Resampling varies only the other tasks, and their interval would be too narrow."""
     many, one = np.array([0.2, 0.4, 0.9]), np.array([0.9])
     band, _ = aggregate([many, one], 100, generator())
     assert np.isfinite(band.value).all() and np.isnan(band.low).all() and np.isnan(band.high).all()
@@ -162,7 +162,7 @@ def test_blocks_cover_all_repetitions(monkeypatch):
     assert iqms.shape == (1000,) and (band.low <= band.high).all()
 
 
-def test_rounding_puts_no_value_beside_its_interval():
+def test_rounding_puts_no_value_outside_its_interval():
     band, _ = aggregate([np.full(7, 0.3), np.full(3, 0.1)], 200, generator())
     curve = iqm_curve([np.full((7, 2), 0.3), np.full((3, 2), 0.1)], 200, generator())
     profile = performance_profile([np.ones(7), np.ones(3)], np.array([0.5]), 200, generator())
@@ -194,12 +194,12 @@ def check(band, points, intervals, repetitions=REPETITIONS, jump=0.0):
     assert band.value == pytest.approx(np.reshape(points["a"], -1), abs=1e-9)
     allowed = 4 * math.sqrt(0.025 * 0.975 / repetitions) / 0.058 * (high - low) / 3.92 + jump + 1e-6
     assert (np.abs(band.low - low) < allowed).all() and (np.abs(band.high - high) < allowed).all()
-    assert (band.high - band.low > 0.5 * (high - low)).all()  # no interval of nothing
+    assert (band.high - band.low > 0.5 * (high - low)).all()  # the interval is not empty
 
 
 @pytest.fixture
 def rliable_seed():
-    np.random.seed(0)  # rliable draws from NumPy's global state, whatever it is given
+    np.random.seed(0)  # rliable draws from NumPy's global state, whatever generator it is given
 
 
 def test_aggregates_equal_rliable(rliable_seed):
@@ -328,7 +328,7 @@ def test_three_seeds_on_one_task_cannot_be_significant_but_over_tasks_they_can()
     assert rank_test([better] * 3, [worse] * 3) == pytest.approx(2 / 8000) == smallest_p([better] * 3, [worse] * 3)
 
 
-def test_equal_scores_are_no_difference():
+def test_equal_scores_do_not_differ():
     same = np.ones(4)
     assert rank_test([same], [same]) == 1
     assert rank_test([np.ones(60)], [np.ones(60)]) == 1

@@ -1,4 +1,4 @@
-"""Summaries of made-up runs whose numbers are known, and each of MARL-eval's known defects shown to be right here."""
+"""Summaries of made-up runs with known numbers; and MARL-eval's known defects, each shown to be absent here."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import scipy.stats
 from covey.errors import UsageError
 from covey.report.anchors import read_anchors
 from covey.report.runs import Problem, Run, describe
-from covey.report.summary import Normalisation, Options, Summary, summarise
+from covey.report.summary import Normalisation, ReportSummary, SummaryOptions, summarise
 
-QUICK = Options(repetitions=300, curve_repetitions=100, improvement_repetitions=100)
+QUICK = SummaryOptions(repetitions=300, curve_repetitions=100, improvement_repetitions=100)
 PLAIN = dataclasses.replace(QUICK, normalisation=Normalisation.none)
 
 
@@ -52,7 +52,7 @@ def make_run(
 
 
 def grid(levels: dict[str, float], tasks: Any = ("made-up/a", "made-up/b"), seeds: int = 3) -> list[Run]:
-    """Runs that differ by seed and algorithm, in the manner of learning curves."""
+    """Runs with rising values that differ by seed and algorithm."""
     rng = np.random.default_rng(0)
     return [
         make_run(task, algorithm, seed, values=(final * np.array([0.0, 0.5, 1.0])), absolute=[final])
@@ -63,7 +63,7 @@ def grid(levels: dict[str, float], tasks: Any = ("made-up/a", "made-up/b"), seed
     ]
 
 
-def said(summary: Summary, *words: str) -> bool:
+def said(summary: ReportSummary, *words: str) -> bool:
     return any(all(word in describe(problem) for word in words) for problem in summary.problems)
 
 
@@ -80,7 +80,7 @@ def test_final_values_are_the_absolute_metric_with_an_interval_over_seeds():
     assert (final.mean.value, final.mean.low, final.mean.high) == pytest.approx((6, low, high))
 
 
-def test_without_an_absolute_metric_all_of_the_task_take_the_last_tenth():
+def test_if_one_run_has_no_absolute_metric_all_of_the_task_use_the_last_tenth():
     curve = [0.0] * 9 + [5.0, 7.0]  # at 0 … 10,000 frames: the last two are within a tenth
     runs = [make_run(values=curve, absolute=None), make_run(algorithm="ippo", values=curve, absolute=[99.0])]
     runs += [make_run("made-up/b", name, values=curve, absolute=[99.0]) for name in ("mappo", "ippo")]
@@ -100,8 +100,8 @@ def test_a_run_without_a_final_value_is_named():
     assert final.seeds == ("0", "1") and said(summary, "seed 2", "no absolute metric")
 
 
-def with_one_on_its_way(**others: Any) -> list[Run]:
-    """Three seeds of each algorithm that are done, but MAPPO's third has only just begun."""
+def with_one_unfinished(**others: Any) -> list[Run]:
+    """Three seeds of each algorithm, all done but MAPPO's third, which has just begun."""
     config = {"experiment": {"frames": 2000}}
     runs = [
         make_run("made-up/a", name, seed, values=(0.0, level / 2, level + seed), absolute=[level + seed], config=config)
@@ -111,8 +111,8 @@ def with_one_on_its_way(**others: Any) -> list[Run]:
     return [*runs[:-1], make_run("made-up/a", "mappo", 2, values=(0.0,), absolute=None, config=config, **others)]
 
 
-def test_a_run_on_its_way_counts_nowhere_and_is_drawn_as_a_single_seed():
-    runs = with_one_on_its_way()
+def test_an_unfinished_run_counts_nowhere_and_is_drawn_as_a_single_seed():
+    runs = with_one_unfinished()
     summary, without = summarise(runs, options=PLAIN), summarise(runs[:-1], options=PLAIN)
     assert {final.of for final in summary.finals} == {"absolute"}
     assert summary.aggregates == without.aggregates and summary.aggregates[1].iqm.value == 50.5
@@ -127,14 +127,14 @@ def test_a_run_on_its_way_counts_nowhere_and_is_drawn_as_a_single_seed():
     assert len(summary.runs) == 6
 
 
-def test_where_no_run_of_a_cell_is_done_all_count_as_far_as_they_are():
-    summary = summarise([run for run in with_one_on_its_way() if run.seed == "2"], options=PLAIN)
+def test_if_no_run_of_a_cell_is_done_all_count_as_far_as_they_got():
+    summary = summarise([run for run in with_one_unfinished() if run.seed == "2"], options=PLAIN)
     [_, mappo] = summary.finals
     assert mappo.seeds == ("2",) and mappo.of == "last" and mappo.values.tolist() == [0]
     assert summary.task_curves[0].by_frames[1].unfinished == ()
 
 
-def test_a_run_that_still_plays_its_absolute_metric_is_on_its_way():
+def test_a_run_without_its_absolute_metric_is_unfinished():
     config = {"experiment": {"frames": 2000, "absolute_metric": True}}
     runs = [make_run(seed=0, config=config), make_run(seed=1, absolute=None, config=config)]
     [final] = summarise(runs, options=PLAIN).finals
@@ -145,7 +145,7 @@ def test_a_run_that_still_plays_its_absolute_metric_is_on_its_way():
 
 
 def with_failed(failed: int, **others: Any) -> list[Run]:
-    """Five seeds of a stable algorithm at 1 and of a wild one at 2, of which some failed at their first evaluation."""
+    """Five seeds of a stable algorithm at 1, and of a wild one at 2, some of which failed at their first evaluation."""
     config = {"experiment": {"frames": 2000}}
     runs = [make_run("made-up/a", "stable", s, values=(0.1, 0.5, 1.0), absolute=[1.0 + s / 100]) for s in range(5)]
     runs += [make_run("made-up/a", "wild", s, values=(0.1, 1.0, 2.0), absolute=[2.0]) for s in range(failed, 5)]
@@ -179,7 +179,7 @@ def test_runs_that_failed_without_an_evaluation_count_as_the_worst_value():
     assert summarise(runs, options=PLAIN).finals[1].values.tolist() == [2, 2, 2, 2, 2]  # lower is better: 2 is worst
 
 
-def test_where_every_run_of_an_algorithm_failed_it_is_the_worst():
+def test_an_algorithm_whose_runs_all_failed_is_the_worst():
     summary = summarise(with_failed(5, values=()), options=PLAIN)
     [_, wild] = summary.finals
     assert wild.values.tolist() == [0.1] * 5 and summary.improvements[0].probability.value == 1
@@ -193,7 +193,7 @@ def test_failed_runs_are_carried_forward_in_curves():
     assert by_seconds.x.tolist() == [0, 10, 20] and by_seconds.failed == ("0",)
 
 
-def test_only_failed_runs_without_a_value_are_no_results():
+def test_a_task_with_only_failed_runs_without_values_is_left_out():
     runs = [make_run(values=(), absolute=None, failure="crashed"), make_run("made-up/b")]
     summary = summarise(runs, options=PLAIN)
     assert summary.tasks == ("made-up/b",) and said(summary, "made-up/a", "failed before its first evaluation")
@@ -203,7 +203,7 @@ def test_only_failed_runs_without_a_value_are_no_results():
 
 
 def opposed_run(algorithm: str = "mappo", *, task: str = "made-up/tag", **others: Any) -> Run:
-    """Adversaries win 4 in the end, which agents lose; the file's mean_return is over both."""
+    """Adversaries finally win 4, which agents lose; the file's mean_return is over both."""
     run = make_run(task, algorithm, values=(0.0, 0.0), absolute=(0.0, 0.0), **others)
     evaluations = [np.array([1.0, 3.0]), np.array([3.0, 5.0])]
     adversary = {"adversary_return": evaluations, "agent_return": [-part for part in evaluations]}
@@ -246,7 +246,7 @@ def test_anchors_are_a_random_team_and_the_best_published_result():
     assert scale.references == anchor.references and scale.random == anchor.random
 
 
-def test_the_ceiling_of_balance_is_what_can_be_reached_in_its_time():
+def test_the_ceiling_of_balance_is_what_its_time_limit_allows():
     ceiling = read_anchors("mean_return")["vmas/balance"].references[0]
     assert (ceiling.algorithm, ceiling.value) == ("ceiling", 60.0) and "100 steps" in ceiling.note
     [scale] = summarise([make_run("vmas/balance")], options=QUICK).scales
@@ -257,7 +257,7 @@ def test_without_a_random_teams_value_the_text_says_what_0_is():
     assert "0 is the worst value here" in summarise([make_run()], options=QUICK).normalisation_text
 
 
-def test_fixed_scales_do_not_depend_on_who_else_is_in_the_report():
+def test_fixed_scales_do_not_depend_on_the_other_algorithms():
     runs = [make_run("rware/tiny-2ag", "mappo", seed, absolute=[10.0 + seed]) for seed in range(3)]
     alone = summarise(runs, options=QUICK)
     others = [make_run("rware/tiny-2ag", "other", seed, absolute=[-500.0 * seed]) for seed in range(3)]
@@ -280,7 +280,7 @@ def test_results_that_are_not_comparable_are_never_drawn():
             assert not shown & hidden
 
 
-def test_a_metric_of_a_tasks_own_has_its_own_anchor():
+def test_a_tasks_own_metric_has_its_own_anchor():
     assert read_anchors("deliveries")["rware/tiny-2ag"].random == pytest.approx(0.026367)
     assert read_anchors("nothing")["rware/tiny-2ag"].random is None
 
@@ -292,13 +292,13 @@ def test_without_anchors_the_scale_is_made_of_the_data_and_says_so():
     assert "not known" in scale.text and "best run here" in scale.text
 
 
-def test_returns_that_mean_something_else_do_not_take_the_anchors():
+def test_returns_with_another_meaning_do_not_use_the_anchors():
     run = make_run("rware/tiny-2ag", environment={"returns": "the team's steps"})
     summary = summarise([run], options=QUICK)
     assert summary.scales[0].references == () and said(summary, "the anchors are not used")
 
 
-def test_a_task_with_changed_fields_does_not_take_the_anchors():
+def test_a_task_with_changed_fields_does_not_use_the_anchors():
     def run(name: str = "vmas/balance", **fields: Any) -> Run:
         return make_run(name, config={"task": {"name": "vmas/balance", "time_limit": 100, "shaping": 0.0} | fields})
 
@@ -307,14 +307,14 @@ def test_a_task_with_changed_fields_does_not_take_the_anchors():
     assert said(changed, "vmas/balance", "time_limit=300, n_agents=3", "the anchors are not used")
     [scale] = (same := summarise([run(shaping=1.0, continuous_actions=False)], options=QUICK)).scales
     assert scale.one == 60 and not said(same, "anchors")
-    # Where both are there, they have names that say so, and only the one as registered has anchors.
+    # If both are present, their names differ, and only the registered task has anchors.
     names = ("vmas/balance (time_limit=100)", "vmas/balance (time_limit=300)")
     both = summarise([run(names[0]), run(names[1], time_limit=300)], options=QUICK)
     assert [bool(scale.references) for scale in both.scales] == [True, False]
 
 
-def test_min_max_covers_every_value_once_and_for_all():
-    """MARL-eval skips the maximum where a value is a new minimum (its `elif`), and its scores reach 2.33."""
+def test_min_max_covers_every_value():
+    """MARL-eval skips the maximum if a value is a new minimum (an `elif`), and its scores reach 2.33."""
     curves = [[5.0, 4.0, 3.0], [9.0, 8.0, 1.0]]  # each value a new minimum; the maximum comes first
     runs = [make_run(seed=seed, values=curve, absolute=[curve[-1]]) for seed, curve in enumerate(curves)]
     summary = summarise(runs, options=dataclasses.replace(QUICK, normalisation=Normalisation.minmax))
@@ -326,7 +326,7 @@ def test_min_max_covers_every_value_once_and_for_all():
     assert "these runs" in summary.normalisation_text
 
 
-def test_lower_is_better_where_the_task_says_so():
+def test_lower_is_better_if_the_task_declares_it():
     declared = {"metrics": {"collisions": {"higher_is_better": False, "unit": "per episode"}}}
     runs = [
         make_run(algorithm=name, seed=seed, metric="collisions", values=[9.0], absolute=[value], environment=declared)
@@ -419,7 +419,7 @@ def test_ranks_over_one_seed_are_not_certain():
     assert summary.ranking.probabilities is None
 
 
-def test_few_seeds_are_said():
+def test_few_seeds_are_a_warning():
     few = summarise(grid({"ippo": 0.4, "mappo": 0.9}, seeds=2), options=PLAIN)
     assert few.seeds_text.startswith("Few seeds: 2 for some algorithm")
     assert summarise(grid({"ippo": 0.4, "mappo": 0.9}, seeds=5), options=PLAIN).seeds_text == ""
@@ -433,14 +433,14 @@ def test_one_run_on_a_task_leaves_no_intervals_over_tasks():
     assert np.isnan(mappo.iqm.low) and np.isfinite(ippo.iqm.low)
     assert summary.ranking is not None and summary.ranking.probabilities is None
     assert np.isnan(summary.improvements[0].probability.low)
-    assert said(summary, "aggregates", "one run only of mappo on made-up/b", "no intervals over tasks")
+    assert said(summary, "aggregates", "only one run of mappo on made-up/b", "no intervals over tasks")
 
 
 # ------------------------------------------------------------------------------------------------------------- curves
 
 
-def test_curves_stand_at_the_frames_of_the_evaluations():
-    """MARL-eval puts the i-th point at i mean intervals, wherever it was."""
+def test_curves_have_points_at_the_frames_of_the_evaluations():
+    """MARL-eval puts the i-th point at i mean intervals, whatever its frames."""
     frames = [0, 100, 5000]
     runs = [make_run(seed=seed, values=[0.0, 1.0, 2.0 + seed], frames=frames) for seed in range(2)]
     summary = summarise(runs, options=PLAIN)
@@ -450,7 +450,7 @@ def test_curves_stand_at_the_frames_of_the_evaluations():
     assert summary.curves_by_frames[0].x.tolist() == frames
 
 
-def test_unequal_steps_are_interpolated_to_what_all_cover():
+def test_unequal_steps_are_interpolated_to_the_common_range():
     runs = [
         make_run(seed=0, values=[0.0, 4.0, 8.0], frames=[0, 400, 800]),
         make_run(seed=1, values=[1.0, 5.0], frames=[100, 500]),
@@ -476,7 +476,7 @@ def test_runs_without_times_have_no_curve_by_seconds():
 
 
 def test_a_curves_interval_uses_the_real_number_of_seeds():
-    """MARL-eval divides by √10 whatever the number of seeds, and takes the normal's 1.96 for three of them."""
+    """MARL-eval divides by √10 for any number of seeds, and uses the normal distribution's 1.96 even for three."""
     values = [[1.0], [2.0], [6.0]]
     runs = [make_run(seed=seed, values=value, absolute=value) for seed, value in enumerate(values)]
     [curve] = summarise(runs, options=PLAIN).task_curves[0].by_frames
@@ -485,11 +485,11 @@ def test_a_curves_interval_uses_the_real_number_of_seeds():
     assert curve.y.high[0] - 3 > 1.96 * np.std([1, 2, 6]) / np.sqrt(10)
 
 
-# ------------------------------------------------------------------------- more of what MARL-eval is known to get wrong
+# ------------------------------------------------------------------------- more of MARL-eval's known defects
 
 
 def test_several_suites_and_a_second_call():
-    """There, making matrices for a second environment fails, because the first call changed its input."""
+    """MARL-eval cannot make matrices for a second environment, because the first call changed its input."""
     runs = grid({"ippo": 0.4}, tasks=("rware/tiny-2ag",)) + grid({"ippo": 0.5}, tasks=("made-up/a",))
     before = [dataclasses.astuple(run) for run in runs]
     first, second = summarise(runs, options=QUICK), summarise(runs, options=QUICK)
@@ -498,15 +498,15 @@ def test_several_suites_and_a_second_call():
 
 
 def test_aggregates_are_numbers_with_names():
-    """There, they are strings, and the table loses which row is whose."""
+    """MARL-eval returns strings, and its table loses the names of the rows."""
     [aggregate] = summarise([make_run()], options=PLAIN).aggregates
     assert aggregate.algorithm == "mappo"
     for name in ("iqm", "median", "mean", "optimality_gap"):
         assert isinstance(getattr(aggregate, name).value, float)
 
 
-def test_what_cannot_be_used_is_named_not_passed_through():
-    """There, processing swallows exceptions and hands back the raw data."""
+def test_unusable_values_are_named_and_left_out():
+    """MARL-eval swallows exceptions and returns the raw data."""
     runs = [make_run(values=[np.nan, 1.0, [2.0, np.nan]], absolute=[np.nan]), make_run(seed=1)]
     runs.append(make_run(seed=2, values=[np.nan], absolute=[np.nan]))
     runs.append(make_run(seed=3, metric="won"))
@@ -537,7 +537,7 @@ def test_unknown_metrics():
 @pytest.mark.parametrize("name", ["repetitions", "curve_repetitions", "improvement_repetitions"])
 def test_options_are_checked(name):
     with pytest.raises(ValueError, match=name):
-        Options(**{name: 0})
+        SummaryOptions(**{name: 0})
 
 
 def test_earlier_problems_are_kept():
@@ -597,7 +597,7 @@ def test_no_jax_is_imported():
 
 
 def with_records(folder: Path, seed: int, evaluations: int = 3, iterations: int = 500) -> Run:
-    """Collected returns that rise by 1 an iteration, and none in every tenth, where no episode ended."""
+    """Collected returns that rise by 1 each iteration; in every tenth iteration no episode ended."""
     records = [
         {
             "kind": "train",
@@ -611,7 +611,7 @@ def with_records(folder: Path, seed: int, evaluations: int = 3, iterations: int 
     return make_run(seed=seed, values=np.arange(evaluations), folder=folder / str(seed))
 
 
-def test_with_few_evaluations_there_are_curves_of_what_was_collected(tmp_path):
+def test_with_few_evaluations_there_are_curves_of_collected_episodes(tmp_path):
     summary = summarise([with_records(tmp_path, seed) for seed in range(2)], options=PLAIN)
     [curve] = summary.task_curves[0].collected_by_frames
     assert curve.seeds == ("0", "1") and 100 < curve.x.size <= 200
@@ -620,7 +620,7 @@ def test_with_few_evaluations_there_are_curves_of_what_was_collected(tmp_path):
     assert by_seconds.y.value == pytest.approx(by_seconds.x)
 
 
-def test_with_enough_evaluations_there_are_none(tmp_path):
+def test_with_enough_evaluations_there_are_no_collected_curves(tmp_path):
     summary = summarise([with_records(tmp_path, 0, evaluations=10)], options=PLAIN)
     assert summary.task_curves[0].collected_by_frames == ()
 

@@ -1,4 +1,4 @@
-"""Tables: numbers worked out by hand, in each of the three forms, and names that mean something in each."""
+"""Tables: numbers worked out by hand, in each of the three formats, and names with special characters in each."""
 
 from __future__ import annotations
 
@@ -15,26 +15,15 @@ import pytest
 from covey.report import text
 from covey.report.runs import read_runs
 from covey.report.statistics import Estimate
-from covey.report.summary import Options, Summary, summarise
-from covey.report.tables import (
-    Row,
-    Table,
-    aggregates_table,
-    escape_latex,
-    escape_markdown,
-    finals_table,
-    make_tables,
-    to_csv,
-    to_latex,
-    to_markdown,
-    write_tables,
-)
+from covey.report.summary import ReportSummary, SummaryOptions, summarise
+from covey.report.table_formats import Row, Table, escape_latex, escape_markdown, to_csv, to_latex, to_markdown
+from covey.report.tables import aggregates_table, finals_table, make_tables, write_tables
 
-QUICK = Options(repetitions=200, curve_repetitions=100, improvement_repetitions=100)
+QUICK = SummaryOptions(repetitions=200, curve_repetitions=100, improvement_repetitions=100)
 
 
 @pytest.fixture(scope="module")
-def summary(tmp_path_factory: pytest.TempPathFactory) -> Summary:
+def summary(tmp_path_factory: pytest.TempPathFactory) -> ReportSummary:
     runs, problems = read_runs([made.write_benchmark(tmp_path_factory.mktemp("tables") / "bench")])
     return summarise(runs, problems, QUICK)
 
@@ -44,7 +33,7 @@ def hostile_table() -> Table:
     return Table(name="hostile", caption="50% & more", columns=("Name", "n_runs", made.HOSTILE[2]), rows=rows)
 
 
-def test_finals_are_means_over_seeds_with_students_interval(summary: Summary) -> None:
+def test_finals_are_means_over_seeds_with_students_interval(summary: ReportSummary) -> None:
     table = finals_table(summary)
     assert table.columns == ("Task", "ippo", "mappo")
     _, ippo, mappo = table.rows[0].cells
@@ -61,11 +50,11 @@ def test_ranks_over_one_seed_have_no_interval(tmp_path: Path) -> None:
     assert [text.estimate(row.cells[-1], 2) for row in table.rows] == ["2.00", "1.00"]
 
 
-def test_lower_is_better_turns_the_best_around(summary: Summary) -> None:
+def test_if_lower_is_better_the_lowest_is_best(summary: ReportSummary) -> None:
     assert finals_table(dataclasses.replace(summary, higher_is_better=False)).rows[0].best == {1}
 
 
-def test_every_table_is_written_in_every_form(summary: Summary, tmp_path: Path) -> None:
+def test_every_table_is_written_in_every_format(summary: ReportSummary, tmp_path: Path) -> None:
     names = {path.name for path in write_tables(summary, tmp_path)}
     stems = {"aggregates", "finals", "improvements", "task_comparisons", "costs"}
     assert names == {f"{stem}.{suffix}" for stem in stems for suffix in ("tex", "csv", "md")}
@@ -73,7 +62,7 @@ def test_every_table_is_written_in_every_form(summary: Summary, tmp_path: Path) 
     assert "Scores are on fixed scales" in (tmp_path / "aggregates.md").read_text()
 
 
-def test_csv_has_every_digit(summary: Summary) -> None:
+def test_csv_has_every_digit(summary: ReportSummary) -> None:
     [aggregates] = [table for table in make_tables(summary) if table.name == "aggregates"]
     header, first, _ = csv.reader(io.StringIO(to_csv(aggregates)))
     assert header[:5] == ["Algorithm", "Runs", "IQM", "IQM low", "IQM high"]
@@ -130,7 +119,7 @@ def test_numbers_of_a_column_share_their_places(values: list[float], expected: s
     assert " ".join(text.number(value, text.places(values)) for value in values) == expected
 
 
-def test_numbers_that_are_none() -> None:
+def test_missing_numbers() -> None:
     assert text.number(math.nan, 2) == text.number(None, 2) == "n/a"
     assert text.number(-0.001, 2) == "0.00"
     assert text.estimate(Estimate(value=1.0, low=math.nan, high=math.nan), 1) == "1.0"

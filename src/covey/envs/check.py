@@ -12,7 +12,7 @@ import dataclasses
 import math
 import sysconfig
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -68,10 +68,10 @@ def check_env(env: Env, name: str = "environment", *, seed: int = 0) -> Checked:
 def check_shapes(env: Env, name: str) -> None:
     """Compares what a reset and a step give, traced and not computed, with the spec."""
     spec = check_spec(env, name)
-    state, first = _trace(name, "reset", env.reset, jax.random.key(0))
+    state, first = _trace(name, "reset", lambda *given: env.reset(*given), jax.random.key(0))
     check_timestep(spec, first, name, "reset")
     actions = {group: abstract_action(part) for group, part in spec.groups.items()}
-    next_state, second = _trace(name, "step", env.step, state, actions, jax.random.key(0))
+    next_state, second = _trace(name, "step", lambda *given: env.step(*given), state, actions, jax.random.key(0))
     check_timestep(spec, second, name, "step")
     _check_same(state, next_state, name, "state")
     _check_same(first, second, name, "TimeStep")
@@ -90,6 +90,8 @@ def check_spec(env: Env, name: str) -> EnvSpec:
         _fail(name, f"spec.time_limit must be a number of steps, at least 1, not {spec.time_limit!r}")
     if spec.state_shape is not None:
         _check_shape(spec.state_shape, name, "spec.state_shape")
+    if not isinstance(spec.metrics, Mapping):
+        _fail(name, f"spec.metrics must map names to MetricSpecs, and is a {type(spec.metrics).__name__}")
     taken = {MEAN_RETURN, EPISODE_LENGTH, *map(group_return, spec.groups)}
     for metric, metric_spec in spec.metrics.items():
         if not isinstance(metric_spec, MetricSpec) or metric_spec.reduction not in REDUCTIONS:
@@ -117,8 +119,8 @@ def _check_group_spec(group: Any, name: str, where: str) -> None:
         case MultiDiscrete(num_actions=numbers):
             good = isinstance(numbers, tuple) and bool(numbers) and all(_is_whole(number, 1) for number in numbers)
         case Continuous(low=low, high=high):
-            bounds = list(zip(low, high, strict=False))
-            good = len(low) == len(high) > 0 and all(a < b and math.isfinite(b - a) for a, b in bounds)
+            bounds = list(zip(low, high, strict=False)) if isinstance(low, Sized) and isinstance(high, Sized) else []
+            good = bool(bounds) and len(low) == len(high) and all(a < b and math.isfinite(b - a) for a, b in bounds)
         case _:
             _fail(name, f"{where}.action must be Discrete, MultiDiscrete or Continuous, not {group.action!r}")
     if not good:
@@ -214,11 +216,13 @@ def check_timestep(spec: EnvSpec, timestep: TimeStep, name: str, what: str) -> N
         if spec.state_shape is not None:
             said = f"its spec says {list(spec.state_shape)}"
             _compare(found, spec.state_shape, jnp.float32, name, f"{what} gives {field}", said)
+    if not isinstance(timestep.metrics, Mapping):
+        _fail(name, f"{what} gives metrics {_shape(timestep.metrics)}, they must be a dict by name")
     for metric in spec.metrics.keys() ^ timestep.metrics.keys():
         has = "lacks" if metric in spec.metrics else "has"
         _fail(name, f"{what} gives metrics {_names(timestep.metrics)}: it {has} '{metric}', its spec says otherwise")
     for metric, value in timestep.metrics.items():
-        if value.shape != ():
+        if getattr(value, "shape", None) != ():
             _fail(name, f"{what} gives metric '{metric}' {_shape(value)}, it must be one number, []")
 
 
@@ -254,7 +258,7 @@ def _compare(
 ) -> None:
     if found is None:
         _fail(name, f"{gives} as None{of_group}, {said}")
-    if tuple(found.shape) != tuple(shape):
+    if getattr(found, "shape", None) != tuple(shape):
         _fail(name, f"{gives} {_shape(found)}{of_group}, {said}")
     if found.dtype != dtype:
         wanted = f"its spec says {np.dtype(dtype)}" if "observation" in gives else f"it must be {np.dtype(dtype)}"
@@ -284,7 +288,8 @@ def _fail(name: str, problem: str, cause: BaseException | None = None) -> NoRetu
 
 
 def _shape(array: Any) -> str:
-    return str(list(array.shape))
+    """The shape of an array; what it is instead, if it is none."""
+    return str(list(array.shape)) if hasattr(array, "shape") else f"as a {type(array).__name__}"
 
 
 def _type(array: Any) -> str:

@@ -35,7 +35,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from covey.errors import CoveyError
-from covey.files import checksum_holds, stamp_json, sync_folder, write_atomically
+from covey.files import checksum_holds, read_bytes, stamp_json, sync_folder, write_atomically
 from covey.types import PyTree
 
 FORMAT = 2  # of index.json: 2 has a checksum
@@ -109,6 +109,8 @@ class Checkpoints:
             return
         try:
             pending.result()
+        except CoveyError:  # `check` says why
+            raise
         except Exception as error:
             raise CoveyError(f"cannot write checkpoint in {self.directory}: {_reason(error)}") from error
 
@@ -171,6 +173,7 @@ class Checkpoints:
     # ------------------------------------------------------------------------------------------------------ writing
 
     def _write(self, iteration: int, tree: dict[str, PyTree], meta: dict[str, Any]) -> None:
+        self._check()  # what would be removed below may be another process's by now
         self.directory.mkdir(parents=True, exist_ok=True)
         self._remove_leftovers()
         temporary = self.directory / f".{iteration:08d}.tmp"
@@ -399,7 +402,7 @@ def _write_files(path: Path, iteration: int, tree: dict[str, PyTree], meta: dict
 
 
 def _read_index(path: Path) -> dict[str, Any]:
-    content = (path / "index.json").read_bytes()
+    content = read_bytes(path / "index.json")
     intact = checksum_holds(content)
     index = {} if intact is False else json.loads(content)
     if intact is False or (intact is None and index.get("format", 1) >= FORMAT):

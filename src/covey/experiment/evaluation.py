@@ -21,7 +21,7 @@ from covey.experiment.lease import living_holder
 from covey.experiment.opponents import face
 from covey.experiment.policy import Policy, load
 from covey.experiment.run_directory import run_directories
-from covey.files import to_json, write_atomically, writing
+from covey.files import check_regular, to_json, write_atomically, writing
 from covey.results import mean_and_interval
 from covey.types import Algorithm, PyTree
 
@@ -193,8 +193,10 @@ def check_writable(name: str, path: Path) -> None:
         raise UsageError(f"{name}={path} is a directory; give the name of a file")
     with writing(f"{name}={path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "ab") as file:
-            is_new = file.tell() == 0
+        is_new = not path.exists()
+        if not is_new:  # a pipe would wait for its reader, and a device would be replaced by the file
+            check_regular(path)
+        open(path, "ab").close()
         if is_new:
             path.unlink()
 

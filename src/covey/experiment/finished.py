@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from covey.experiment.run_directory import RunDirectory
-from covey.files import to_json, write_atomically
+from covey.files import check_regular, read_text, to_json, write_atomically
 
 FILE = "finished.json"
 BLOCK_BYTES = 1 << 20
@@ -32,7 +32,7 @@ def finished_frames(run: RunDirectory, config: Mapping[str, Any] | None = None) 
     """The frames of a run that has nothing left to do, by the stored configuration or another; else None."""
     values: Any = (run.config if config is None else config).get("experiment")
     try:
-        mark = json.loads((run.path / FILE).read_text(encoding="utf-8"))
+        mark = json.loads(read_text(run.path / FILE))
         enough = values["frames"] <= mark["frames"] and values["absolute_metric"] <= mark["absolute_metric"]
         return mark["frames"] if enough and mark["files"] == _checksums(run.path) else None
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
@@ -53,6 +53,7 @@ def _checksums(folder: Path) -> dict[str, list[int]]:
 
 def _checksum(path: Path) -> list[int]:
     size = checksum = 0
+    check_regular(path)
     with open(path, "rb") as file:
         while block := file.read(BLOCK_BYTES):
             size, checksum = size + len(block), zlib.crc32(block, checksum)

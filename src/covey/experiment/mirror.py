@@ -17,7 +17,7 @@ import numpy as np
 
 from covey import metrics as names
 from covey.experiment.run_directory import metrics_lines, parse_record
-from covey.files import to_json
+from covey.files import read_bytes, to_json
 from covey.results import (
     ABSOLUTE_METRICS,
     ELAPSED_TIME,
@@ -70,7 +70,7 @@ def disagreements(results: Results, records: Iterable[Record]) -> list[str]:
 def read_intact(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
     """The records of a metrics.jsonl that are intact, and the numbers of the lines that are not."""
     records, damaged = [], []
-    for number, line in enumerate(metrics_lines(path.read_bytes()) if path.exists() else [], start=1):
+    for number, line in enumerate(metrics_lines(read_bytes(path)) if path.exists() else [], start=1):
         try:
             record = parse_record(line)
             if not isinstance(record.get(names.FRAMES), int) or names.KIND not in record:

@@ -3,22 +3,29 @@
 JAX keeps compiled programs too, but finds them by their code, and tracing that code takes longer than all else that a
 second start does. Here a program has two names. One is a digest of its code, as in JAX. The other, of an experiment's
 programs together, is a digest of all that the code is made from: the configuration, covey's own sources, the versions
-of all packages, JAX's settings and the devices. Experiments with a user's own code, which that digest does not cover,
-are traced and found by their code.
+of all packages, JAX's settings and the devices. Packages may also be edited where they are installed, so an experiment
+remembers the files of all modules that were loaded, and is traced again where one has changed. Experiments with a
+user's own code are always traced, and found by their code.
 
-    programs/DIGEST      one program, with a checksum: a damaged one is compiled again
+    programs/DIGEST      one program
     experiments/DIGEST   the digests of an experiment's programs, and the names of what they give
 
-Loading a program runs it, so the folder must belong to the user and be closed to others, or nothing is kept.
+Each file begins with a checksum, and a damaged one counts as missing. Loading a program runs it, so folders and files
+must belong to the user and be closed to others, or nothing is kept or loaded. What cannot be written is not kept.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import hashlib
+import importlib.util
 import json
 import os
+import re
 import stat
+import sys
 import threading
 import time
 import uuid
@@ -30,6 +37,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.experimental import serialize_executable
+from jax.experimental.compilation_cache import compilation_cache
 from jax.stages import Compiled, Lowered
 from jax.tree_util import PyTreeDef
 
@@ -45,8 +53,10 @@ from covey.experiment.programs import (
     compile_parts,
 )
 from covey.loops.online import state_shapes
+from covey.process import STARTED
 
 MOST_BYTES = 1_000_000_000
+CALLBACK = re.compile(r'custom_call_target="[^"]*callback')
 IRRELEVANT = ("seed", "seeds", "run_dir", "init_from", "code_dir", "config_dir")  # to the code of the programs
 IRRELEVANT_TO_LOOP = (
     "frames",  # schedules have a number of their own, `schedule_frames`
@@ -62,11 +72,13 @@ IRRELEVANT_TO_LOOP = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KeptExperiment:
-    """The digests of an experiment's programs, and the names that training and evaluation have for their outputs."""
+    """The digests of an experiment's programs, the names that training and evaluation have for their outputs, and the
+    modules from which all that was made."""
 
     digests: dict[str, str]
     metrics: list[str]
     values: list[str]
+    modules: dict[str, list[Any]]  # that were loaded: their files, as `describe_file` has them
 
     def signatures(self, parts: Parts) -> dict[str, tuple[tuple[Any, ...], Any]]:
         """The arguments and outputs of each program, as trees of whatever leaves."""
@@ -87,23 +99,30 @@ class ProgramStore:
         self.most_bytes = most_bytes
 
     @classmethod
+    @functools.cache
     def default(cls) -> ProgramStore | None:
-        """The user's own, in place of JAX's cache; None where that is configured, or where nothing can be kept safely.
+        """The user's own; None where JAX's cache is configured, or where nothing can be kept safely.
 
-        JAX's cache is switched off for the process: what came out of it cannot be written out again.
+        Found once: after `replace_jax_cache`, JAX's cache would seem to be switched off by the user.
         """
         if os.environ.get("JAX_COMPILATION_CACHE_DIR") or not jax.config.values["jax_enable_compilation_cache"]:
             return None
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "covey" / "compiled"
+        folders = (folder, folder / "programs", folder / "experiments")
         try:
-            for path in (folder, folder / "programs", folder / "experiments"):
+            for path in folders:
                 path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not is_private(folder):
+            if not all(map(is_private, folders)):
                 return None
         except OSError:  # a home that cannot be written to
             return None
-        jax.config.update("jax_enable_compilation_cache", False)
         return cls(folder)
+
+    def replace_jax_cache(self) -> None:
+        """Switches JAX's cache off for the process: what came out of it cannot be written out again."""
+        if jax.config.values["jax_enable_compilation_cache"]:
+            jax.config.update("jax_enable_compilation_cache", False)
+            compilation_cache.reset_cache()  # else it remembers that it is on
 
     def compile(
         self, lowered: Lowered, options: Mapping[str, Any] | None, devices: Sequence[Any]
@@ -121,63 +140,77 @@ class ProgramStore:
         """The program of that digest; None where there is none that is intact."""
         path = self.folder / "programs" / name
         try:
-            content = path.read_bytes()
-            checksum, program = content[:32], content[32:]
-            if hashlib.sha256(program).digest() != checksum:
-                raise ValueError("damaged")
+            program = self._read(path)
             start_libraries()
-            compiled = serialize_executable.deserialize_and_load(
+            return serialize_executable.deserialize_and_load(
                 program, in_tree, out_tree, execution_devices=tuple(devices)
             )
-            os.utime(path)
-            return compiled
         except FileNotFoundError:
             return None
-        except Exception:  # half written, or not for this version after all
-            path.unlink(missing_ok=True)
+        except Exception:  # damaged, or not for this version after all
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
             return None
 
     def _save(self, name: str, compiled: Compiled) -> None:
         """Keeps a program if it can be; nothing depends on it."""
         try:
-            if "callback" in (compiled.as_text() or ""):  # the address of a function of this process is in the code
+            if CALLBACK.search(compiled.as_text() or ""):  # the address of a function of this process is in the code
                 return
             program, _, _ = serialize_executable.serialize(compiled)
         except Exception:  # a backend that cannot write programs out
             return
-        self._write(self.folder / "programs" / name, hashlib.sha256(program).digest() + program)
+        self._write(self.folder / "programs" / name, program)
         self._prune()
 
     def write_experiment(self, name: str, kept: KeptExperiment) -> None:
         self._write(self.folder / "experiments" / name, json.dumps(dataclasses.asdict(kept)).encode())
 
     def read_experiment(self, name: str) -> KeptExperiment | None:
-        """What is known of an experiment's programs; None where one of them is missing."""
+        """What is known of an experiment's programs; None where one is missing, or made from other code."""
         path = self.folder / "experiments" / name
         try:
-            kept = KeptExperiment(**json.loads(path.read_bytes()))
-            os.utime(path)
+            kept = KeptExperiment(**json.loads(self._read(path)))
         except (OSError, ValueError, TypeError):
             return None
         there = all((self.folder / "programs" / program).exists() for program in kept.digests.values())
-        return kept if there else None
+        return kept if there and are_unchanged(kept.modules) else None
+
+    def _read(self, path: Path) -> bytes:
+        """The content of a file that this user wrote, whole; ValueError where it is not."""
+        with open(path, "rb") as file:
+            if not is_private(file.fileno()):
+                raise ValueError(f"{path}: another user could have written this")
+            checksum, content = file.read(32), file.read()
+        if hashlib.sha256(content).digest() != checksum:
+            raise ValueError(f"{path}: damaged")
+        with contextlib.suppress(OSError):  # a file system that may only be read
+            os.utime(path)  # used now, so `_prune` takes others first
+        return content
 
     def _write(self, path: Path, content: bytes) -> None:
         temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
         try:
-            temporary.write_bytes(content)
+            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(hashlib.sha256(content).digest() + content)
             os.replace(temporary, path)
         except OSError:  # a full disk
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
 
     def _prune(self) -> None:
-        """Removes what was not used for longest, beyond `most_bytes`."""
+        """Removes what was not used for longest, beyond `most_bytes`. Others may write and remove meanwhile."""
+        entries = []
+        for parent, _, names in os.walk(self.folder):
+            for name in names:
+                with contextlib.suppress(OSError):
+                    entries.append((Path(parent, name), os.stat(os.path.join(parent, name))))
         kept = 0
-        entries = [(path, path.stat()) for path in self.folder.rglob("*") if path.is_file()]
         for path, status in sorted(entries, key=lambda entry: entry[1].st_mtime, reverse=True):
             kept += status.st_size
             if kept > self.most_bytes:
-                path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -191,8 +224,9 @@ class Shelf:
 
     @classmethod
     def of(cls, store: ProgramStore | None, config: Config, devices: Sequence[Any], num_seeds: int) -> Shelf:
-        if store is None:
+        if store is None or not config.jit:  # without programs, what is compiled is small and many: JAX's cache has it
             return cls()
+        store.replace_jax_cache()
         name = experiment_name(config, devices, num_seeds)
         return cls(store=store, devices=devices, name=name, kept=store.read_experiment(name) if name else None)
 
@@ -224,16 +258,20 @@ class Shelf:
             outputs[part] = lowered.out_info
             if name and len(outputs) == NUM_PROGRAMS:
                 _, metrics = outputs["run_chunk"]
-                kept = KeptExperiment(digests=digests, metrics=list(metrics), values=list(outputs["evaluate"]))
-                store.write_experiment(name, kept)
+                modules = loaded_modules()
+                if modules is not None:
+                    kept = KeptExperiment(
+                        digests=digests, metrics=list(metrics), values=list(outputs["evaluate"]), modules=modules
+                    )
+                    store.write_experiment(name, kept)
             return compiled
 
         return compile_and_keep
 
 
-def is_private(folder: Path) -> bool:
-    """Whether the folder is this user's and nobody else can write to it."""
-    status = folder.stat()
+def is_private(place: Path | int) -> bool:
+    """Whether a folder, or an open file, is this user's and nobody else can write to it."""
+    status = os.stat(place)
     return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
@@ -270,7 +308,7 @@ def surroundings() -> dict[str, Any]:
     import jaxlib
 
     return {
-        "versions": [jax.__version__, jaxlib.__version__],
+        "versions": [jax.__version__, jaxlib.__version__, jax.devices()[0].client.platform_version, sys.version],
         "devices": _describe(jax.devices()),
         "processor": processor(),
         "settings": {name: str(value) for name, value in sorted(jax.config.values.items())},
@@ -286,14 +324,64 @@ def processor() -> list[str]:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return list(os.uname())
-    return [next((line for line in lines if line.startswith(name)), "") for name in ("model name", "flags", "Features")]
+    names = ("model name", "flags", "CPU implementer", "CPU part", "Features")  # of x86, then of ARM
+    return [next((line for line in lines if line.startswith(name)), "") for name in names]
 
 
+@functools.cache
 def sources_digest() -> str:
-    """Of covey's own modules: programs are made from them."""
+    """Of covey's own modules: programs are made from them. As they were when this process began: a worker goes on with
+    what it has loaded, whatever happens to the files."""
     folder = Path(__file__).parents[1]
     content = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
         content.update(f"{path.relative_to(folder)}\n".encode())
         content.update(path.read_bytes())
     return content.hexdigest()
+
+
+def loaded_modules() -> dict[str, list[Any]] | None:
+    """The file of each loaded module, except those of Python itself and of covey, which `sources_digest` covers.
+
+    None where the file of one, covey's included, has changed since this process began: then nobody knows whether what
+    is loaded is what the file says.
+    """
+    found: dict[str, list[Any]] = {}
+    for name, module in list(sys.modules.items()):
+        package, file = name.partition(".")[0], getattr(module, "__dict__", {}).get("__file__")
+        if package in sys.stdlib_module_names or not isinstance(file, str):
+            continue
+        with contextlib.suppress(OSError):  # in an archive
+            if os.stat(file).st_ctime > STARTED:
+                return None
+        if package not in ("covey", "__main__", "__mp_main__"):
+            found[name] = describe_file(file)
+    return found
+
+
+def describe_file(path: str) -> list[Any]:
+    """A file's path, its size and when it was last changed."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return [path, None, None]
+    return [path, status.st_size, status.st_mtime_ns]
+
+
+def are_unchanged(modules: Mapping[str, Sequence[Any]]) -> bool:
+    """Whether the modules would be loaded from the same files again, and the files are as they were."""
+    for name, (path, *known) in modules.items():
+        if describe_file(path) != [path, *known]:
+            return False
+        if "." not in name and find_file(name) not in (path, None):
+            return False
+    return True
+
+
+def find_file(package: str) -> str | None:
+    """Where a package would be imported from: a folder of that name in the working directory comes first."""
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        return None
+    return spec.origin if spec else None

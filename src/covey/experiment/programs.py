@@ -20,6 +20,7 @@ from jax.stages import Compiled, Lowered
 
 from covey.experiment.build import Parts, example_key
 from covey.loops.online import TrainState, state_shapes
+from covey.process import COMPILING
 from covey.types import Array
 
 _T = TypeVar("_T")
@@ -90,7 +91,8 @@ def in_background(function: Callable[[], _T]) -> Future[_T]:
         except BaseException as error:
             future.set_exception(error)
 
-    threading.Thread(target=run, daemon=True).start()
+    # No daemon: Python cannot end while XLA compiles, the process would abort.
+    threading.Thread(target=run, name=COMPILING).start()
     return future
 
 

@@ -10,6 +10,7 @@ import dataclasses
 import json
 import math
 import os
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from covey.errors import CoveyError
 from covey.experiment.checkpoint import Checkpoints, Restored
 from covey.experiment.config import Config, to_dict
 from covey.experiment.console import Returns, Summary
+from covey.experiment.lease import LeaseLost
 from covey.experiment.loggers import LoggerTeam
 from covey.experiment.mirror import (
     find_step,
@@ -141,8 +143,11 @@ class Recorder:
             metrics.cut(self.progress.metrics_offset)
             return
         why = "is damaged" if metrics.path.exists() else "is missing"
-        records, _ = read_intact(metrics.path)
-        records = [record for record in records if record[names.FRAMES] <= frames]
+        found, _ = read_intact(metrics.path)
+        # The absolute metric comes after the last checkpoint, and is played again.
+        records = [
+            record for record in found if record[names.FRAMES] <= frames and record[names.KIND] != names.ABSOLUTE
+        ]
         lost = iteration - sum(record[names.KIND] == names.TRAIN for record in records)
         aside = _set_aside(metrics.path)
         metrics.rewrite(records_with_evaluations(records, self._results))
@@ -233,8 +238,9 @@ class Recorder:
                 raise Diverged(f"{what}; training stopped, {where}{also}")
 
     def record_failure(self, error: str, iteration: int) -> None:
-        """Leaves word that the run failed; where even that fails, the error itself is what to report."""
-        with contextlib.suppress(OSError):
+        """Leaves word that the run failed; where even that fails, or the run is another process's by now, the error
+        itself is what to report."""
+        with contextlib.suppress(OSError, LeaseLost):
             self.run_directory.write_failure(error, iteration * self._frames_per_iteration)
 
     def summary(
@@ -291,10 +297,13 @@ def finish_all(recorders: Sequence[Recorder], seconds: float = 30.0) -> None:
 
 
 def _set_aside(path: Path) -> str:
-    """Keeps a damaged file under another name: the end of a sentence that says so."""
+    """Keeps a damaged file under another name: the end of a sentence that says so.
+
+    A copy, so that a process killed before it has written a new one has lost nothing.
+    """
     if not path.exists():
         return ""
-    os.replace(path, path.with_name(f"{path.name}.damaged"))
+    (shutil.copyfile if path.is_file() else os.replace)(path, path.with_name(f"{path.name}.damaged"))
     return f" (the damaged file is kept as {path.name}.damaged)"
 
 

@@ -41,7 +41,9 @@ from covey.experiment.trust import Untrusted, add_trust, is_trusted
 from covey.files import (
     CHECKSUM,
     UNREADABLE,
+    check_regular,
     checksum_holds,
+    read_bytes,
     read_text,
     stamp_json,
     stamp_yaml,
@@ -175,6 +177,7 @@ class RunDirectory:
 
     def write_failure(self, error: str, frames: int) -> None:
         """Says that training ended here, for a report to count."""
+        self.check_lease()
         failure = {"kind": "covey-failure", "frames": frames, "error": " ".join(error.split())}
         write_atomically(self.path / FAILURE_FILE, to_json(failure, indent=2) + "\n")
 
@@ -194,7 +197,7 @@ class MetricsFile:
     def checksum(self) -> int:
         """Of all that is in the file, for a checkpoint to store."""
         if self._checksum is None:
-            self._checksum = zlib.crc32(self.path.read_bytes()) if self.path.exists() else 0
+            self._checksum = zlib.crc32(read_bytes(self.path)) if self.path.exists() else 0
         return self._checksum
 
     def append(self, record: Mapping[str, Any]) -> None:
@@ -219,6 +222,7 @@ class MetricsFile:
         self._checksum = None
         if not self.path.exists():
             return
+        check_regular(self.path)
         with open(self.path, "r+b") as file:
             # Shorter than the checkpoint says where a machine lost its last writes; growing would fill with zeros.
             kept = file.read(offset)
@@ -231,6 +235,7 @@ class MetricsFile:
         """Whether the first `offset` bytes are there, and are those that had this checksum (None: not known)."""
         if not self.path.exists():
             return offset == 0
+        check_regular(self.path)
         with open(self.path, "rb") as file:
             content = file.read(offset)
         return len(content) == offset and checksum in (None, zlib.crc32(content))
@@ -251,7 +256,7 @@ def read_metrics(run_directory: str | os.PathLike[str]) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     records = []
-    for number, line in enumerate(metrics_lines(path.read_bytes()), start=1):
+    for number, line in enumerate(metrics_lines(read_bytes(path)), start=1):
         try:
             records.append(parse_record(line))
         except ValueError as error:
@@ -262,7 +267,7 @@ def read_metrics(run_directory: str | os.PathLike[str]) -> list[dict[str, Any]]:
 def read_failure(run_directory: str | os.PathLike[str]) -> str:
     """Why the run failed, in one line; "" where it did not, or where its file says nothing."""
     try:
-        failure = json.loads((Path(run_directory) / FAILURE_FILE).read_text(encoding="utf-8"))
+        failure = json.loads(read_text(Path(run_directory) / FAILURE_FILE))
     except FileNotFoundError:
         return ""
     except (OSError, ValueError, RecursionError):

@@ -89,9 +89,9 @@ class Training:
         self.num_iterations = self._iterations(experiment.frames)
         self.evaluation_interval = self._iterations(experiment.evaluation_interval)
         self.checkpoint_interval = self._iterations(experiment.checkpoint_interval)
-        self.state: TrainState  # these three from `_start` on
+        self.state: TrainState  # these two from `_start` on
         self.best: PyTree
-        self.iteration: int
+        self.iteration = 0
         self._programs = programs
         self._initial_learner = initial_learner
         self._recorders = [
@@ -258,8 +258,13 @@ class Training:
             self._spend(training=seconds)
             by_seed = self._by_seed(chunk, axis=1)
             also = "; `covey resume` of the other seeds goes on without it" if self._together else ""
-            for recorder, own in zip(self._recorders, by_seed, strict=True):
-                recorder.check_finite(own, self.iteration, also)
+            try:
+                for recorder, own in zip(self._recorders, by_seed, strict=True):
+                    recorder.check_finite(own, self.iteration, also)
+            except Diverged:
+                if first is not None:  # reports count a failed run by its evaluations
+                    self._evaluate(first)
+                raise
             self.iteration += size
             self._show_progress(by_seed, seconds)
             self._chunk_size = _next_chunk_size(size, seconds, self.parts.loop.max_iterations)

@@ -24,7 +24,7 @@ import uuid
 from pathlib import Path
 
 from covey.errors import UsageError
-from covey.files import link_exclusively, write_atomically
+from covey.files import check_regular, link_exclusively, write_atomically
 
 FILE = "config.trust"
 KEY_BYTES = 32
@@ -59,6 +59,7 @@ def digest(content: bytes, key: bytes) -> str:
 def _read_lines(folder: Path) -> list[str]:
     """The digests in config.trust."""
     try:
+        check_regular(folder / FILE)
         with open(folder / FILE, encoding="ascii") as file:
             return re.findall(r"^[0-9a-f]{64}$", file.read(MOST_CHARACTERS), re.MULTILINE)
     except (OSError, UnicodeDecodeError):

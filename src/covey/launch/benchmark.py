@@ -1,25 +1,15 @@
 """What a benchmark is: algorithms × tasks × models × seeds, as a numbered list of experiments with fixed identities.
 
-The words of `covey benchmark`, and of a preset's `overrides`:
+The arguments of `covey benchmark`, and of a preset's `overrides`:
 
-    algorithms=[ippo,qmix] tasks=[vmas/navigation] models=[mlp,gru] seeds=5     what is crossed
-    experiment.frames=1e6                       every experiment; anything that `covey train` takes
-    qmix:experiment.frames=2e6                  those with that algorithm, task or model
-    iql,qmix:vmas/balance:algorithm.lr=1e-4     those with either algorithm on that task
+    algorithms=[ippo,qmix] tasks=[vmas/navigation] models=[mlp,gru] seeds=5     all combinations of these
+    experiment.frames=1e6                       for every experiment; anything that `covey train` takes
+    qmix:experiment.frames=2e6                  for those with that algorithm, task or model
+    iql,qmix:vmas/balance:algorithm.lr=1e-4     for those with either algorithm on that task
 
-An experiment's name is its task, algorithm and model (unless that is the default), and a hash of its configuration
-without the seed and without what only says where it runs and how it is watched. So the same experiment has the same
-run directory whatever command asks for it, and is continued or skipped there. A benchmark's folder holds
-
-    benchmark.yaml               kind: covey-benchmark; `commands` that wrote here; `experiments`, each with name, task,
-                                 algorithm, model, seeds, and a `command` that trains it by itself
-    NAME/seed_N/                 run directories, with team.gif
-    status/NAME-seed_N.json      kind: covey-status; experiment (the NAME), seed, task, algorithm, model, run_directory
-                                 and log (relative to the folder), state (running, done, failed or interrupted), error
-                                 (one line or null), started and finished (UTC), seconds (of the last attempt)
-    status/NAME-seed_N.log       what the run printed, tracebacks included
-
-An experiment without a status was not started. A command that was killed leaves its experiments' state at `running`.
+An experiment's name consists of its task, algorithm, model (unless it is the default) and a hash of the configuration
+fields that make its identity. So an experiment has the same run directory whatever command asks for it, and is
+continued or skipped there. `benchmark_files.py` describes the benchmark's folder.
 """
 
 from __future__ import annotations
@@ -27,24 +17,19 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 import re
 import shlex
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
-
-import yaml
 
 from covey import registry
 from covey.checks import Large, Largest, at_least
 from covey.errors import UsageError, nearest, unknown_name
 from covey.experiment.compose import DEFAULTS, benchmark_presets, compose, parse_override
 from covey.experiment.config import MOST_SEEDS, Config, to_dict
-from covey.files import read_text, to_json, write_atomically
 
-# What another value of does not make another experiment: where it runs, and how it is watched.
+# Fields that do not change an experiment's identity: where it runs, and how it is watched.
 NOT_IDENTITY = ("seed", "seeds", "run_dir", "code_dir", "config_dir", "jit")
 NOT_IDENTITY_EXPERIMENT = (
     "platform",
@@ -55,26 +40,26 @@ NOT_IDENTITY_EXPERIMENT = (
     "checkpoint_interval",
     "checkpoint_keep",
 )
-AnyCount = Annotated[int, Largest(10**100)]  # how many are too many is said below, in better words
-CROSSED = {"algorithm": "algorithms", "task": "tasks", "seed": "seeds"}  # what `covey train` calls them, and we
-FIELDS_OF_PRESET = ("algorithms", "tasks", "models", "seeds", "overrides")
+AnyCount = Annotated[int, Largest(10**100)]  # __post_init__ checks the number, with a better message
+CROSSED = {"algorithm": "algorithms", "task": "tasks", "seed": "seeds"}  # names in `covey train`, and here
+PRESET_FIELDS = ("algorithms", "tasks", "models", "seeds", "overrides")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
-    """The words that are the benchmark's own."""
+class BenchmarkOptions:
+    """The options of `covey benchmark` itself. All other arguments are for its experiments."""
 
-    benchmark: str | None = None  # preset that fills in what is not given: `covey list benchmarks`; null: none
+    benchmark: str | None = None  # preset for what is not given: `covey list benchmarks`; null: none
     algorithms: tuple[str, ...] = ()  # algorithms to train on every task: `covey list algorithms`
     tasks: tuple[str, ...] = ()  # tasks to train every algorithm on: `covey list tasks`
     models: tuple[str, ...] = ()  # models to train every algorithm with: `covey list models`; empty: the default
     seeds: AnyCount | tuple[Large, ...] = 1  # seeds of each experiment: a number (3: 0, 1, 2) or a list
     run_dir: str | None = None  # the benchmark's folder; null: bench/PRESET
-    only: int | None = None  # number of the one experiment to run, from 0, as list=true prints them; null: all
-    # processes side by side; null: one for each core or accelerator, fewer where each experiment needs several
+    only: int | None = None  # number of the only experiment to run, from 0, as list=true prints it; null: all
+    # parallel processes; null: one per core or accelerator, fewer if an experiment needs several
     workers: int | None = None
     render: bool = True  # leave a team.gif in each run directory
-    force: bool = False  # run again what is done
+    force: bool = False  # run again what is already done
     list: bool = False  # print the experiments and run nothing
 
     def __post_init__(self) -> None:
@@ -90,19 +75,20 @@ class Options:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Override:
-    """`key=value` for the experiments that have one name of each of `selectors`; without any, for all."""
+    """`key=value` for the experiments that have a name in each of `selectors`; without selectors, for all."""
 
     selectors: tuple[tuple[str, ...], ...]
     word: str
 
     def applies(self, names: Iterable[str]) -> bool:
+        """Whether it is for the experiment with these names of task, algorithm and model."""
         names = set(names)
         return all(names.intersection(selector) for selector in self.selectors)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Experiment:
-    """One experiment of a benchmark. `words` are what `covey train` takes for it, besides the seed and `run_dir`."""
+class BenchmarkExperiment:
+    """One experiment of a benchmark. `words` are its arguments of `covey train`, besides `seed` and `run_dir`."""
 
     index: int
     name: str
@@ -112,55 +98,62 @@ class Experiment:
 
     @property
     def seed(self) -> int:
+        """The seed that it trains."""
         return self.config.seed
 
     @property
     def run_directory(self) -> Path:
+        """Where it is trained."""
         return self.folder / self.name / f"seed_{self.seed}"
 
     @property
     def status_file(self) -> Path:
+        """The file that records its state."""
         return self.folder / "status" / f"{self.name}-seed_{self.seed}.json"
 
     @property
     def log_file(self) -> Path:
+        """The file that takes its output."""
         return self.status_file.with_suffix(".log")
 
     @property
     def title(self) -> str:
+        """`vmas/balance, ippo, seed 0`; the model is named unless it is the default."""
         model = "" if self.config.model.label == DEFAULTS["model"] else f", {self.config.model.label}"
         return f"{self.config.task.name}, {self.config.algorithm.label}{model}, seed {self.seed}"
 
     @property
     def command(self) -> list[str]:
-        """What trains this experiment by itself, in the same run directory."""
+        """The command that trains this experiment alone, in the same run directory."""
         return ["covey", "train", *self.words, f"seed={self.seed}", f"run_dir={self.run_directory}"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Benchmark:
+    """A list of experiments, and the folder they are trained in."""
+
     folder: Path
-    experiments: tuple[Experiment, ...]
-    options: Options
+    experiments: tuple[BenchmarkExperiment, ...]
+    options: BenchmarkOptions
     command: str
 
     @property
-    def chosen(self) -> tuple[Experiment, ...]:
-        """The experiments to run: all, or the one that `only` names."""
+    def chosen(self) -> tuple[BenchmarkExperiment, ...]:
+        """The experiments to run: all, or the one that `only` selects."""
         return self.experiments if self.options.only is None else (self.experiments[self.options.only],)
 
 
 def make_benchmark(words: Sequence[str]) -> Benchmark:
-    """The checked benchmark that the words of the command line describe; nothing of it is built."""
+    """The benchmark that the arguments of the command line describe. It is checked, but nothing is built."""
     own, rest = split_words(words)
     preset = read_preset(own.get("benchmark"), rest)
     from_preset = [parse_word(word) for word in preset.pop("overrides", ())]
-    options = registry.build_config(Options(), {**preset, **own}, "benchmark")
+    options = registry.build_config(BenchmarkOptions(), {**preset, **own}, "benchmark")
     _check_crossed(options)
     typed = [parse_word(word) for word in rest]
     chosen = _names(dataclasses.asdict(options))
     _check_selectors(typed, chosen)
-    _check_selectors(from_preset, [*chosen, *_names(preset)])  # some of these may be left out here
+    _check_selectors(from_preset, [*chosen, *_names(preset)])  # the command may leave some of these out
     overrides = [*from_preset, *typed]
     _check_keys(overrides, options)
     folder = Path(options.run_dir or f"bench/{options.benchmark}")
@@ -173,12 +166,9 @@ def make_benchmark(words: Sequence[str]) -> Benchmark:
     )
 
 
-# ----------------------------------------------------------------------------------------------------------- words
-
-
 def split_words(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """The values of the benchmark's own keys, and the other words."""
-    known = {field.name for field in dataclasses.fields(Options)}
+    """The values of the benchmark's own options, and the other arguments."""
+    known = {field.name for field in dataclasses.fields(BenchmarkOptions)}
     own = [word for word in words if word.partition("=")[0] in known]
     values = {item.key: item.override.value() for item in map(parse_override, own)}
     for name in ("algorithms", "tasks", "models"):
@@ -198,7 +188,7 @@ def parse_word(text: Any) -> Override:
     return Override(selectors=names, word=f"{key}{equals}{value}")
 
 
-def _check_crossed(options: Options) -> None:
+def _check_crossed(options: BenchmarkOptions) -> None:
     for name in ("algorithms", "tasks"):
         if not getattr(options, name):
             raise UsageError(f"a benchmark needs {name}=[…] or benchmark=NAME (`covey list benchmarks`)")
@@ -214,23 +204,23 @@ def _check_selectors(overrides: Sequence[Override], names: Sequence[str]) -> Non
                 raise UsageError(f"'{name}:{override.word}': '{name}' is not in this benchmark; nearest: {near}")
 
 
-def _check_keys(overrides: Sequence[Override], options: Options) -> None:
+def _check_keys(overrides: Sequence[Override], options: BenchmarkOptions) -> None:
     for override in overrides:
         key = override.word.partition("=")[0]
         if key in CROSSED:
             raise UsageError(f"'{override.word}': a benchmark takes {CROSSED[key]}=[…]")
         if key == "model" and options.models:
             raise UsageError(f"'{override.word}': the models are given already, as models=[…]")
-        if override.selectors and key in [field.name for field in dataclasses.fields(Options)]:
+        if override.selectors and key in [field.name for field in dataclasses.fields(BenchmarkOptions)]:
             raise UsageError(f"'{override.word}' is for the whole benchmark, not for some of its experiments")
 
 
 def _names(fields: Mapping[str, Any]) -> list[str]:
-    return [name for group in ("algorithms", "tasks", "models") for name in fields.get(group, ())]
+    return [name for key in ("algorithms", "tasks", "models") for name in fields.get(key, ())]
 
 
 def read_preset(name: str | None, words: Sequence[str]) -> dict[str, Any]:
-    """The fields of a preset, after those of the presets that it derives from; overrides add up."""
+    """The fields of a preset and of the presets that it derives from; overrides accumulate."""
     if name is None:
         return {}
     folders = [str(parse_override(word).override.value()) for word in words if word.startswith("config_dir=")]
@@ -238,8 +228,8 @@ def read_preset(name: str | None, words: Sequence[str]) -> dict[str, Any]:
     fields: dict[str, Any] = {"overrides": []}
     for preset in benchmark_presets(str(name), config_dir):
         for key in preset.fields:
-            if key not in FIELDS_OF_PRESET:
-                raise UsageError(f"{preset.where}{unknown_name('field of a benchmark', key, FIELDS_OF_PRESET, see='')}")
+            if key not in PRESET_FIELDS:
+                raise UsageError(f"{preset.where}{unknown_name('field of a benchmark', key, PRESET_FIELDS, see='')}")
         overrides = preset.fields.get("overrides") or []
         if not isinstance(overrides, list):
             raise UsageError(f"{preset.where}overrides is a list of words like experiment.frames=1e6")
@@ -247,13 +237,12 @@ def read_preset(name: str | None, words: Sequence[str]) -> dict[str, Any]:
     return fields
 
 
-# ----------------------------------------------------------------------------------------------------- experiments
-
-
-def compose_experiments(options: Options, overrides: Sequence[Override], folder: Path) -> tuple[Experiment, ...]:
-    """Task by task, algorithm by algorithm, model by model, seed by seed."""
+def compose_experiments(
+    options: BenchmarkOptions, overrides: Sequence[Override], folder: Path
+) -> tuple[BenchmarkExperiment, ...]:
+    """All experiments of a benchmark, numbered by task, algorithm, model and seed, in this order."""
     seeds = list(options.seeds) if isinstance(options.seeds, tuple) else list(range(options.seeds))
-    experiments: list[Experiment] = []
+    experiments: list[BenchmarkExperiment] = []
     for task in options.tasks:
         for algorithm in options.algorithms:
             for model in options.models or (None,):
@@ -264,17 +253,19 @@ def compose_experiments(options: Options, overrides: Sequence[Override], folder:
                 name = name_of(config)
                 for seed in config.seeds or ():
                     path = folder / name / f"seed_{seed}"
-                    member = dataclasses.replace(config, seed=seed, seeds=None, run_dir=str(path))
+                    single = dataclasses.replace(config, seed=seed, seeds=None, run_dir=str(path))
                     experiments.append(
-                        Experiment(index=len(experiments), name=name, config=member, words=tuple(words), folder=folder)
+                        BenchmarkExperiment(
+                            index=len(experiments), name=name, config=single, words=tuple(words), folder=folder
+                        )
                     )
     return tuple(experiments)
 
 
 def compose_one(words: list[str], seeds: Sequence[int]) -> tuple[Config, list[str]]:
-    """The configuration that `words` describe, and the words with what a benchmark adds to them.
+    """The configuration that `words` describe, and the words with the default of a benchmark added.
 
-    That is one device each, unless another number is asked for: experiments side by side do not share cores.
+    The default is one device, because experiments that run in parallel do not share cores.
     """
     try:
         config = compose([*words, f"seeds=[{','.join(map(str, seeds))}]"])
@@ -290,7 +281,7 @@ def compose_one(words: list[str], seeds: Sequence[int]) -> tuple[Config, list[st
 
 
 def name_of(config: Config) -> str:
-    """`vmas-navigation-mappo-1f2e3d4c`: the folder of an experiment's seeds."""
+    """`vmas-navigation-mappo-1f2e3d4c`: the folder with an experiment's seeds."""
     names = [config.task.name, config.algorithm.label]
     if config.model.label != DEFAULTS["model"]:
         names.append(config.model.label)
@@ -298,90 +289,11 @@ def name_of(config: Config) -> str:
 
 
 def identity(config: Config) -> str:
-    """Eight digits that are the same for the same experiment."""
+    """Eight hexadecimal digits: a hash of the fields that make an experiment's identity."""
     values = {name: value for name, value in to_dict(config).items() if name not in NOT_IDENTITY}
-    if not config.callbacks:  # younger than the identities of experiments that have none
+    if not config.callbacks:  # the field is newer than the folders of experiments without callbacks
         del values["callbacks"]
     values["experiment"] = {
         name: value for name, value in values["experiment"].items() if name not in NOT_IDENTITY_EXPERIMENT
     }
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
-
-
-# ----------------------------------------------------------------------------------------------------------- files
-
-
-def is_done(experiment: Experiment) -> bool:
-    status = read_status(experiment)
-    return status.get("state") == "done" and (experiment.run_directory / "config.yaml").is_file()
-
-
-def read_status(experiment: Experiment) -> dict[str, Any]:
-    """Empty where there is none that can be read: the experiment is then continued, which is right in any case."""
-    try:
-        status = json.loads(read_text(experiment.status_file))
-    except (OSError, ValueError):
-        return {}
-    return status if isinstance(status, dict) else {}
-
-
-def write_status(experiment: Experiment, *, state: str, **fields: Any) -> None:
-    """`fields` are error, started, finished and seconds; what is left out is null."""
-    config, folder = experiment.config, experiment.folder
-    status = {
-        "kind": "covey-status",
-        "experiment": experiment.name,
-        "seed": experiment.seed,
-        "task": config.task.name,
-        "algorithm": config.algorithm.label,
-        "model": config.model.label,
-        "run_directory": experiment.run_directory.relative_to(folder).as_posix(),
-        "log": experiment.log_file.relative_to(folder).as_posix(),
-        "state": state,
-        **dict.fromkeys(("error", "started", "finished", "seconds")),
-        **fields,
-    }
-    write_atomically(experiment.status_file, to_json(status, indent=2) + "\n")
-
-
-def write_description(benchmark: Benchmark) -> None:
-    """benchmark.yaml: what was asked for here, by this command and those before it."""
-    path = benchmark.folder / "benchmark.yaml"
-    known = _read_description(path)
-    experiments = {entry["name"]: entry for entry in known["experiments"]}
-    for experiment in benchmark.experiments:
-        seeds = sorted({*experiments.get(experiment.name, {}).get("seeds", ()), experiment.seed})
-        experiments[experiment.name] = {
-            "name": experiment.name,
-            "task": experiment.config.task.name,
-            "algorithm": experiment.config.algorithm.label,
-            "model": experiment.config.model.label,
-            "seeds": seeds,
-            "command": shlex.join(["covey", "train", *experiment.words, f"seeds=[{','.join(map(str, seeds))}]"]),
-        }
-    description = {
-        "kind": "covey-benchmark",
-        "commands": list(dict.fromkeys([*known["commands"], benchmark.command])),
-        "experiments": list(experiments.values()),
-    }
-    if description == known:
-        return
-    # The jobs of an array write this at the same moment, each by way of a file of its own.
-    own = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
-    write_atomically(own, yaml.safe_dump(description, sort_keys=False, width=1000, allow_unicode=True))
-    os.replace(own, path)
-
-
-def _read_description(path: Path) -> dict[str, Any]:
-    try:
-        known = yaml.safe_load(read_text(path))
-    except OSError:
-        known = None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read {path}: {error}") from error
-    if known is None:
-        return {"kind": "covey-benchmark", "commands": [], "experiments": []}
-    lists = isinstance(known, dict) and all(isinstance(known.get(key), list) for key in ("commands", "experiments"))
-    if not lists or not all(isinstance(entry, dict) and "name" in entry for entry in known["experiments"]):
-        raise UsageError(f"{path} is no benchmark of covey's; choose another run_dir")
-    return known

@@ -1,9 +1,9 @@
-"""What this machine has for experiments side by side: cores and accelerators, shared out so that none is used twice.
+"""The machine's cores and accelerators, divided among workers so that none is used twice.
 
-A worker has cores of its own or, on GPUs, GPUs of its own and its share of the cores. Where workers leave cores free,
-they are bound to none: commands side by side, such as the jobs of an array, would all take the first ones. A TPU host
-has one worker: what a process may see there is chips, which on some generations are several devices. JAX takes most of
-a GPU's memory when it starts, so it is not started here: another process looks what there is, and ends.
+A worker has its own cores or, on GPUs, its own GPUs and a share of the cores. If workers leave cores free, they are not
+bound to cores: otherwise parallel commands, such as the jobs of an array, would all use the first ones. A TPU host has
+one worker, because processes are assigned chips, and a chip can be several devices. JAX reserves most of a GPU's memory
+when it starts, so a short-lived process looks for accelerators instead of this one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from covey.errors import UsageError
 from covey.experiment.config import no_platform
 
-LOOK = """
+LOOK_SCRIPT = """
 import json, jax
 devices = jax.local_devices()
 version = getattr(devices[0].client, "platform_version", "").lower()
@@ -28,12 +28,16 @@ kind = "rocm" if "rocm" in version else devices[0].platform
 print(json.dumps({"kind": kind, "number": len(devices)}))
 """
 VISIBLE = {"gpu": "CUDA_VISIBLE_DEVICES", "rocm": "ROCR_VISIBLE_DEVICES"}
-KINDS = {"auto": ("gpu", "rocm", "tpu"), "gpu": ("gpu", "rocm"), "tpu": ("tpu",)}  # of each `experiment.platform`
+KINDS = {
+    "auto": ("gpu", "rocm", "tpu"),
+    "gpu": ("gpu", "rocm"),
+    "tpu": ("tpu",),
+}  # of accelerators, by `experiment.platform`
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Accelerators:
-    """How many of a kind (gpu, rocm, tpu) this machine has."""
+    """The kind (gpu, rocm, tpu) and number of accelerators of this machine."""
 
     kind: str
     number: int
@@ -41,7 +45,7 @@ class Accelerators:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Slot:
-    """What one worker may use. `environment` makes its accelerators the only ones that it sees."""
+    """What one worker may use. The variables in `environment` hide other workers' accelerators from it."""
 
     cores: tuple[int, ...]
     platform: str
@@ -58,7 +62,7 @@ def make_slots(
     most: int,
     workers: int | None = None,
 ) -> list[Slot]:
-    """Places for experiments of `devices` devices each: as many as there can be, but `most` or `workers` at most."""
+    """Slots for experiments with `devices` devices each: as many as fit, but at most `most`, and at most `workers`."""
     units = accelerators.number if accelerators else len(cores)
     what = f"{units} {accelerators.kind if accelerators else 'core'}{'' if units == 1 else 's'}"
     if devices > units:
@@ -68,23 +72,23 @@ def make_slots(
         raise UsageError(f"workers={workers}, but {what} have room for {places} of experiment.devices={devices}")
     number = max(1, min(places, most, workers or places))
     per_worker = max(1, len(cores) // number) if accelerators else devices
-    leaves_some = not accelerators and number * devices < len(cores)
+    leaves_cores_free = not accelerators and number * devices < len(cores)
     slots = []
     for i in range(number):
         own = [cores[core % len(cores)] for core in range(i * per_worker, (i + 1) * per_worker)]
-        own = list(cores) if leaves_some else own
+        own = list(cores) if leaves_cores_free else own
         seen = visible(accelerators.kind, range(i * devices, (i + 1) * devices), os.environ) if accelerators else {}
         slots.append(Slot(cores=tuple(own), platform=platform, devices=devices, environment=seen))
     return slots
 
 
 def available_cores() -> list[int]:
-    """Those that this process may use."""
+    """The cores that this process may use."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
 
 
 def visible(kind: str, indices: Sequence[int], environment: Mapping[str, str]) -> dict[str, str]:
-    """The setting with which a process sees the GPUs at `indices` among those that this one sees, and no others."""
+    """The variable that lets a process see only the GPUs at `indices` among those that this process sees."""
     if kind not in VISIBLE:
         return {}
     given = [item for item in environment.get(VISIBLE[kind], "").split(",") if item]
@@ -92,7 +96,7 @@ def visible(kind: str, indices: Sequence[int], environment: Mapping[str, str]) -
 
 
 def find_accelerators(platform: str) -> Accelerators | None:
-    """What `experiment.platform` stands for here; None where that is the CPU."""
+    """The accelerators that `experiment.platform` means on this machine; None if it means the CPU."""
     if platform == "cpu":
         return None
     found = look() if _has_plugin() else Accelerators(kind="cpu", number=1)
@@ -104,8 +108,11 @@ def find_accelerators(platform: str) -> Accelerators | None:
 
 
 def look() -> Accelerators:
+    """Asks JAX, in another process, for the devices of this machine."""
     settings = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-    looked = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, env=settings, check=False)
+    looked = subprocess.run(
+        [sys.executable, "-c", LOOK_SCRIPT], capture_output=True, text=True, env=settings, check=False
+    )
     try:
         return Accelerators(**json.loads(looked.stdout.splitlines()[-1]))
     except (IndexError, ValueError) as error:
@@ -114,7 +121,7 @@ def look() -> Accelerators:
 
 
 def _has_plugin() -> bool:
-    """Whether JAX could find an accelerator at all; without a plugin for one there is no need to look."""
+    """Whether JAX has a plugin for accelerators; without one, it cannot find any."""
     if os.environ.get("JAX_PLATFORMS") == "cpu":
         return False
     plugins = importlib.metadata.entry_points(group="jax_plugins")

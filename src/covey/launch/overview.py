@@ -1,6 +1,6 @@
-"""What the user watches while a benchmark runs: a live overview on a terminal, plain lines elsewhere.
+"""What the user sees while a benchmark runs: a live overview on a terminal, plain lines elsewhere.
 
-The time left is what the finished and the running experiments took, carried over to those that wait.
+The time left is estimated from the times of finished and running experiments.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from covey.experiment.console import describe_returns, format_seconds
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Running:
-    """An experiment that is being run; `share` of its frames are done, None before training begins."""
+    """A running experiment. `share` is the share of its frames that are done; None before training begins."""
 
     title: str
     seconds: float
     share: float | None = None
     mean_return: float | None = None
-    by_group: Mapping[str, float] | None = None  # returns where groups oppose each other, shown in its place
+    by_group: Mapping[str, float] | None = None  # returns, shown instead if groups oppose each other
     frames_per_second: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """Where a benchmark stands. The numbers are of experiments; `done` counts those that were done before, too."""
+    """The state of a benchmark, in numbers of experiments. `done` includes those that an earlier command ran."""
 
     total: int
     done: int
@@ -46,11 +46,12 @@ class Snapshot:
 
     @property
     def waiting(self) -> int:
+        """Experiments that have not been started."""
         return self.total - self.done - self.failed - len(self.running)
 
 
 class Overview:
-    """Prints, as a context manager. Nothing happens between calls: there is no thread behind it."""
+    """Prints the overview, as a context manager. It has no thread: nothing changes between calls."""
 
     def __init__(self, stream: IO[str] | None = None, *, seconds_between_lines: float = 60.0):
         self._console = RichConsole(file=stream if stream is not None else sys.stdout)
@@ -69,11 +70,11 @@ class Overview:
             self._live.stop()
 
     def line(self, text: str) -> None:
-        """A line that stays."""
+        """Prints a line above the live overview."""
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def update(self, snapshot: Snapshot) -> None:
-        """Draws the overview anew, or now and then prints its first line."""
+        """Redraws the overview; where there is no terminal, prints it at intervals."""
         if self._live:
             self._live.update(draw(snapshot), refresh=True)
         elif time.monotonic() - self._last_line >= self._seconds_between_lines:
@@ -94,6 +95,7 @@ def summary_text(snapshot: Snapshot) -> str:
 
 
 def running_text(running: Running) -> str:
+    """` 50%  return 12.35  10,000 frames/s`."""
     if running.share is None:
         return f"compiling, {format_seconds(running.seconds)}"
     parts = [f"{running.share:4.0%}"]
@@ -105,7 +107,7 @@ def running_text(running: Running) -> str:
 
 
 def draw(snapshot: Snapshot) -> Group:
-    """The overview as rich draws it: all, then a bar for each experiment that runs."""
+    """The overview for rich: a bar for all experiments, then one for each running experiment."""
     table = Table.grid(padding=(0, 1))
     for _ in range(3):
         table.add_column(no_wrap=True)
@@ -122,7 +124,7 @@ def draw(snapshot: Snapshot) -> Group:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Known:
-    """How long an experiment took, or will have taken."""
+    """How long an experiment took, or is expected to take."""
 
     name: str
     algorithm: str
@@ -130,7 +132,7 @@ class Known:
 
 
 def expected_seconds(name: str, algorithm: str, known: Sequence[Known]) -> float | None:
-    """The mean over the same experiment's other seeds, or over the same algorithm's, or over all that is known."""
+    """The mean time of the experiment's other seeds; without any, of its algorithm; without any, of all experiments."""
     alike = (
         [item.seconds for item in known if item.name == name],
         [item.seconds for item in known if item.algorithm == algorithm],
@@ -141,7 +143,7 @@ def expected_seconds(name: str, algorithm: str, known: Sequence[Known]) -> float
 
 
 def time_left(remaining: Iterable[float | None], workers: int) -> float | None:
-    """How long until all are done, by so many workers; None where that of one is not known."""
+    """Seconds until all experiments are done by `workers` workers; None if the time of one is unknown."""
     seconds = list(remaining)
     known = [value for value in seconds if value is not None]
     if not known or len(known) < len(seconds):

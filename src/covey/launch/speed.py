@@ -3,35 +3,24 @@
 The file that `output=` names is JSON:
 
     kind            "covey-speed"
-    machine         name, processor, cores, cores_used, memory_bytes, platform, accelerators (what each is called)
+    machine         name, processor, cores, cores_used, memory_bytes, platform, accelerators (their names)
     versions        covey, python, jax, jaxlib, numpy
     settings        task, algorithm, model, environments, rollout_length, seconds, command
     rows            one for each device and number of environments:
-        device              "cpu x1", "cpu x2", "gpu 0": so many cores, or one accelerator
+        device              "cpu x1" and "cpu x2" for one and two cores, "gpu 0" for one accelerator
         devices             how many
         environments
         frames_per_iteration, iterations_per_chunk
-        frames_per_second   of simulation alone, acting (simulation included), update alone, and the whole loop
-        seconds_per_iteration   simulation, acting and update without each other, and the whole
-        launch_seconds      of starting a chunk of iterations; transfer_seconds of fetching its metrics
-        limit               compute, launch overhead, transfers, too few environments, or null where nothing tells
+        frames_per_second   of simulation alone, acting (with simulation), update alone, and the whole loop
+        seconds_per_iteration   of simulation, acting and update, each alone, and of the whole loop
+        launch_seconds      for starting a chunk of iterations; transfer_seconds for fetching its metrics
+        limit               compute, launch overhead, transfers, too few environments, or null if unknown
         largest_part        simulation, acting or update: what takes most of the time
     findings        sentences
-    recommendation  device, devices, environments, frames_per_second, and the words for `covey train`
+    recommendation  device, devices, environments, frames_per_second, and the arguments of `covey train` (words)
     created         when, UTC
 
-What limits a row is found by these rules, the first that holds:
-
-    transfers              fetching a chunk's metrics takes a fifth of the time or more
-    launch overhead        starting a chunk does, or: the time of an iteration hardly grows with the environments
-                           (elasticity below 1/3: eight times the environments take less than twice as long). Then
-                           starting operations takes the time, not what they compute.
-    too few environments   it grows, but not in proportion (below 0.8: eight times as many, less than 5.3 times as long)
-    compute                it grows in proportion: more environments would make it no faster
-
-The growth is that to the next number of environments, or, for the largest, from the one before. Recommended is, on the
-fastest device, the least number of environments that runs at 90% of its best: more of them mean fewer updates for the
-same frames, and frames per second are not yet learning.
+`speed_rules.py` has the rules for limits, findings and the recommendation.
 """
 
 from __future__ import annotations
@@ -59,34 +48,32 @@ from covey.errors import UsageError
 from covey.experiment.compose import compose, parse_override
 from covey.experiment.config import CollectingConfig, Config, from_dict, to_dict
 from covey.files import to_json, write_atomically
+from covey.launch.benchmark_files import utc_now
 from covey.launch.devices import available_cores, find_accelerators, visible
-from covey.launch.local import utc_now
+from covey.launch.speed_rules import PARTS, describe_rows, judge, recommend, shares
 
 ENVIRONMENTS = (1, 64, 512, 4096)
-PARTS = ("simulation", "acting", "update")
-HARDLY, IN_PROPORTION = 1 / 3, 0.8  # elasticities: the growth of time over that of environments, both as logarithms
-NOTABLE = 0.2  # share of the time
-NEARLY_BEST = 0.9
-SAYS, FOUND = "says ", "found "  # how lines begin by which the process of an accelerator tells what it does and found
-Row = dict[str, Any]
+SAYS, FOUND = "says ", "found "  # prefixes of the lines by which the process of an accelerator reports
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpeedOptions:
+    """The options of `covey speed` itself. All other arguments configure the experiment that is timed."""
+
     output: str | None = None  # JSON file to write the figures to; null: only print
-    name: str | None = None  # what to call this machine; null: its host name
-    environments: tuple[int, ...] = ENVIRONMENTS  # numbers of environments to time, each from 1 up
-    seconds: float = 0.5  # time to spend on each figure, about; above 0
+    name: str | None = None  # name of this machine; null: its host name
+    environments: tuple[int, ...] = ENVIRONMENTS  # numbers of environments to time, each at least 1
+    seconds: float = 0.5  # approximate time to spend on each figure; above 0
 
     def __post_init__(self) -> None:
         if not self.environments or min(self.environments) < 1:
-            raise ValueError(f"environments takes numbers from 1 on, not {list(self.environments)}")
+            raise ValueError(f"environments takes numbers of at least 1, not {list(self.environments)}")
         if not 0 < self.seconds < math.inf:
             raise ValueError(f"seconds must be above 0, not {self.seconds}")
 
 
 def report_speed(words: Sequence[str]) -> dict[str, Any]:
-    """Measures, prints, writes and logs, as the words of the command line say."""
+    """`covey speed`: measures, prints, writes and logs; returns the content of the file."""
     options, config = read_words(words)
     if options.output is not None and not Path(options.output).absolute().parent.is_dir():
         raise UsageError(f"output={options.output}: there is no such folder")
@@ -104,6 +91,7 @@ def report_speed(words: Sequence[str]) -> dict[str, Any]:
 
 
 def read_words(words: Sequence[str]) -> tuple[SpeedOptions, Config]:
+    """The options of the command, and the configuration of the experiment to time."""
     from covey.experiment.loggers import check_loggers
 
     known = [field.name for field in dataclasses.fields(SpeedOptions)]
@@ -112,16 +100,13 @@ def read_words(words: Sequence[str]) -> tuple[SpeedOptions, Config]:
     rest = [word for word in words if word.partition("=")[0] not in known]
     config = compose([f"experiment.{word}" if word.startswith("loggers=") else word for word in rest])
     if not isinstance(config.experiment, CollectingConfig):
-        raise UsageError(f"algorithm '{config.algorithm.name}' collects nothing that could be timed")
+        raise UsageError(f"algorithm '{config.algorithm.name}' collects nothing that can be timed")
     check_loggers(config.experiment.loggers, config.experiment.logger_options)
     return dataclasses.replace(options, environments=tuple(sorted(set(options.environments)))), config
 
 
-# ------------------------------------------------------------------------------------------------------- measuring
-
-
 def measure(config: Config, options: SpeedOptions, say: Callable[[str], None]) -> dict[str, Any]:
-    """One core and all of them, in this process; each accelerator in a process of its own, which sees no other."""
+    """Times one core and all cores in this process, and each accelerator in a process that sees no other."""
     from covey.launch.timing import time_devices
 
     accelerators = find_accelerators(config.experiment.platform.name)
@@ -142,11 +127,11 @@ def measure(config: Config, options: SpeedOptions, say: Callable[[str], None]) -
 def measure_elsewhere(
     config: Config, options: SpeedOptions, device: str, settings: dict[str, str], say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """What `time_devices` finds on one accelerator; no rows, and why, where its process fails."""
+    """The result of `time_devices` on one accelerator; without rows, and with the reason, if its process fails."""
     job = {"config": to_dict(config), "environments": options.environments, "seconds": options.seconds}
     command = [sys.executable, "-m", "covey.launch.speed", json.dumps(job)]
     found: dict[str, Any] | None = None
-    last = "no word"
+    last = "no output"
     environment = {**os.environ, **settings}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment
@@ -165,156 +150,10 @@ def measure_elsewhere(
     return found | {"rows": [row | {"device": device} for row in found["rows"]]}
 
 
-def main() -> None:
-    """The process of `measure_elsewhere`."""
-    from covey.launch.timing import time_devices
-
-    job = json.loads(sys.argv[1])
-    config, environments = from_dict(job["config"]), job["environments"]
-    found = time_devices(
-        config, "auto", [1], environments, job["seconds"], lambda text: print(f"{SAYS}{text}", flush=True)
-    )
-    print(f"{FOUND}{to_json(found)}")
-
-
-# ----------------------------------------------------------------------------------------------------------- rules
-
-
-def judge(rows: Sequence[Row]) -> list[Row]:
-    """The rows with what limits each, and its largest part."""
-    judged = []
-    for row in rows:
-        parts = row["seconds_per_iteration"]
-        largest = max(PARTS, key=lambda part: parts[part])
-        judged.append(row | {"limit": find_limit(row, rows), "largest_part": largest})
-    return judged
-
-
-def find_limit(row: Row, rows: Sequence[Row]) -> str | None:
-    seconds, chunk = row["seconds_per_iteration"]["whole"], row["iterations_per_chunk"]
-    launch, transfer = row["launch_seconds"] / chunk, row["transfer_seconds"] / chunk
-    total = seconds + launch + transfer
-    if transfer >= NOTABLE * total:
-        return "transfers"
-    if launch >= NOTABLE * total:
-        return "launch overhead"
-    growth = elasticity(row, rows)
-    if growth is None:
-        return None
-    if growth < HARDLY:
-        return "launch overhead"
-    return "too few environments" if growth < IN_PROPORTION else "compute"
-
-
-def elasticity(row: Row, rows: Sequence[Row]) -> float | None:
-    """log(time ratio) / log(ratio of environments), to the next number of them on the same device."""
-    same = sorted((other for other in rows if other["device"] == row["device"]), key=lambda r: r["environments"])
-    if len(same) < 2:
-        return None
-    index = next(i for i, other in enumerate(same) if other["environments"] == row["environments"])
-    first, second = (same[index], same[index + 1]) if index + 1 < len(same) else (same[index - 1], same[index])
-    times = second["seconds_per_iteration"]["whole"] / first["seconds_per_iteration"]["whole"]
-    return math.log(times) / math.log(second["environments"] / first["environments"])
-
-
-def rate(row: Row) -> float:
-    return row["frames_per_second"]["whole"]
-
-
-def good_row(rows: Sequence[Row]) -> Row:
-    """The least number of environments that is nearly as fast as the fastest."""
-    best = max(map(rate, rows))
-    return min((row for row in rows if rate(row) >= NEARLY_BEST * best), key=lambda row: row["environments"])
-
-
-def by_device(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    return {device: [row for row in rows if row["device"] == device] for device in {r["device"]: 0 for r in rows}}
-
-
-def recommend(rows: Sequence[Row]) -> dict[str, Any]:
-    fastest = max(by_device(rows).values(), key=lambda own: max(map(rate, own)))
-    row = good_row(fastest)
-    is_cpu = row["device"].startswith("cpu")
-    words = f"experiment.platform={'cpu' if is_cpu else 'auto'} experiment.devices={row['devices']}"
-    return {
-        "device": row["device"],
-        "devices": row["devices"],
-        "environments": row["environments"],
-        "frames_per_second": rate(row),
-        "words": f"{words} experiment.num_envs={row['environments']}",
-    }
-
-
-def find(rows: Sequence[Row], left_out: Sequence[str] = ()) -> list[str]:
-    """What the rows say, in sentences."""
-    findings = [_about_device(device, own) for device, own in by_device(rows).items()]
-    findings += _about_cores(rows)
-    findings += _about_accelerators(rows)
-    return [*findings, *(f"left out: {reason}" for reason in left_out)]
-
-
-def _shares(row: Row) -> dict[str, float]:
-    """Of the time of the whole."""
-    seconds = row["seconds_per_iteration"]
-    return {part: seconds[part] / seconds["whole"] for part in PARTS}
-
-
-def _about_device(device: str, rows: Sequence[Row]) -> str:
-    row = good_row(rows)
-    shares = ", ".join(f"{part} {share:.0%}" for part, share in _shares(row).items())
-    few = min(rows, key=lambda other: other["environments"])
-    limits = f"; {row['limit']} limits" if row["limit"] else ""
-    text = f"{device}: {row['environments']:,} environments run at {rate(row):,.0f} frames/s ({shares}){limits}"
-    if few is not row:
-        text += f"; {few['environments']:,} at {rate(few):,.0f}"
-        text += f" ({few['limit']})" if few["limit"] else ""
-    return text
-
-
-def _about_cores(rows: Sequence[Row]) -> list[str]:
-    one = {row["environments"]: row for row in rows if row["device"] == "cpu x1"}
-    pairs = [
-        (row, one[row["environments"]])
-        for row in rows
-        if row["device"].startswith("cpu x") and row["devices"] > 1 and row["environments"] in one
-    ]
-    if not pairs:
-        return []
-    many, single = max(pairs, key=lambda pair: rate(pair[0]))
-    times = rate(many) / rate(single)
-    return [f"{many['devices']} cores are {times:.2f} times one, at {many['environments']:,} environments"]
-
-
-def _about_accelerators(rows: Sequence[Row]) -> list[str]:
-    """Where each accelerator is slower than the CPU, and from where on it is not."""
-    findings = []
-    cpu: dict[int, float] = {}
-    for row in rows:
-        if row["device"].startswith("cpu"):
-            cpu[row["environments"]] = max(rate(row), cpu.get(row["environments"], 0.0))
-    for device, own in by_device(rows).items():
-        common = sorted((row for row in own if row["environments"] in cpu), key=lambda row: row["environments"])
-        if device.startswith("cpu") or not common:
-            continue
-        slower = [row for row in common if rate(row) < cpu[row["environments"]]]
-        if not slower:
-            findings.append(f"{device} is faster than the CPU at every number of environments")
-            continue
-        row = slower[-1]
-        times = rate(row) / cpu[row["environments"]]
-        cause = f", for {row['limit']}" if row["limit"] else ""
-        text = f"{device} is slower than the CPU at {row['environments']:,} environments ({times:.2f} times{cause})"
-        faster = [other for other in common if other["environments"] > row["environments"]]
-        findings.append(f"{text}; from {faster[0]['environments']:,} on it is faster" if faster else text)
-    return findings
-
-
-# ---------------------------------------------------------------------------------------------------------- reports
-
-
 def make_report(
     config: Config, options: SpeedOptions, words: Sequence[str], measured: dict[str, Any]
 ) -> dict[str, Any]:
+    """The content of the file; UsageError if nothing could be timed."""
     rows = judge(measured["rows"])
     if not rows:
         raise UsageError(f"nothing can be timed: {'; '.join(measured['left_out'])}")
@@ -335,12 +174,13 @@ def make_report(
             "command": shlex.join(["covey", "speed", *words]),
         },
         "rows": rows,
-        "findings": find(rows, measured["left_out"]),
+        "findings": describe_rows(rows, measured["left_out"]),
         "recommendation": recommend(rows),
     }
 
 
 def describe_machine(name: str | None = None) -> dict[str, Any]:
+    """The machine's name, processor, cores, memory and platform."""
     return {
         "name": name or host.node(),
         "processor": _from_proc("/proc/cpuinfo", "model name") or host.processor(),
@@ -367,6 +207,7 @@ def _version(name: str) -> str | None:
 
 
 def print_report(report: dict[str, Any], console: Console) -> None:
+    """Prints the rows as a table, then the findings and the recommendation."""
     settings = report["settings"]
     title = f"{settings['algorithm']} on {settings['task']}: frames per second, and where the time of the whole goes"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
@@ -374,8 +215,8 @@ def print_report(report: dict[str, Any], console: Console) -> None:
         table.add_column(name, justify="left" if name in ("device", "limited by") else "right")
     for row in report["rows"]:
         rates = [f"{row['frames_per_second'][part]:,.0f}" for part in (*PARTS, "whole")]
-        shares = "/".join(f"{share:.0%}" for share in _shares(row).values())
-        table.add_row(row["device"], f"{row['environments']:,}", *rates, shares, row["limit"] or "")
+        split = "/".join(f"{share:.0%}" for share in shares(row).values())
+        table.add_row(row["device"], f"{row['environments']:,}", *rates, split, row["limit"] or "")
     console.print(table)
     for finding in report["findings"]:
         console.print(f"- {finding}", markup=False, highlight=False, soft_wrap=True)
@@ -390,7 +231,7 @@ def print_report(report: dict[str, Any], console: Console) -> None:
 
 
 def log(report: dict[str, Any], config: Config, folder: Path) -> None:
-    """To the loggers that are on, one record for each row; their step is the number of environments."""
+    """Sends each row to the configured loggers; the step is the number of environments."""
     from covey.experiment.loggers import LoggerTeam
     from covey.experiment.run_directory import RunDirectory
 
@@ -406,6 +247,18 @@ def log(report: dict[str, Any], config: Config, folder: Path) -> None:
         record = {"environments": row["environments"], **row["frames_per_second"]}
         team.log(f"speed/{row['device']}", record, row["environments"])
     team.finish()
+
+
+def main() -> None:
+    """Runs in the process that `measure_elsewhere` starts."""
+    from covey.launch.timing import time_devices
+
+    job = json.loads(sys.argv[1])
+    config, environments = from_dict(job["config"]), job["environments"]
+    found = time_devices(
+        config, "auto", [1], environments, job["seconds"], lambda text: print(f"{SAYS}{text}", flush=True)
+    )
+    print(f"{FOUND}{to_json(found)}")
 
 
 if __name__ == "__main__":

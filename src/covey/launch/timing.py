@@ -1,9 +1,9 @@
 """Times the parts of an experiment, for `covey speed`: simulation alone, collecting, and the whole loop.
 
-Compiling takes most of the time, so there are two programs for each size, all compiled side by side before any is
-timed: simulation, and training's own loop, in which iterations before the first collect and do not learn. What learning
-takes is the difference. Both are loops inside, so that their start does not count; that is timed by itself, as a chunk
-of no iterations. Larger sizes start from copies of the smallest one's environments.
+Compiling takes most of the time, so there are only two programs for each size, and all are compiled in parallel before
+any is timed: simulation, and training's own loop, in which iterations with negative numbers collect without learning.
+The time of learning is the difference. Both programs loop on the device, so their launch hardly counts; it is timed
+separately, as a chunk without iterations. Larger sizes start from copies of the smallest size's environments.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ from covey.loops.online import (
 )
 from covey.types import Algorithm, Array, Batch, Key, PyTree
 
-ROUNDS = 3  # the best of these counts: other programs only ever make it slower
+ROUNDS = 3  # the best one counts, because other processes can only make it slower
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One size of the experiment on some devices."""
+    """One number of environments on some devices."""
 
-    device: str  # what they are called: `cpu x2`
+    device: str  # the name of the devices: `cpu x2`
     environments: int
     config: Config
     devices: list[Any]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Programs:
-    """The compiled programs of a setting, each of which repeats what it does a given number of times."""
+class TimedPrograms:
+    """The compiled programs of a setting. Each repeats its work a given number of times."""
 
     simulate: Callable[[PyTree, Key, Array], PyTree]
     run_chunk: Callable[[TrainState, Array], tuple[TrainState, dict[str, Array]]]
-    state: TrainState  # shapes, and where each part lives
-    largest: int  # number of iterations in a chunk
+    state: TrainState  # shapes and shardings
+    largest: int  # most iterations in a chunk
     frames: int  # in an iteration
 
 
@@ -70,7 +70,10 @@ def time_devices(
     seconds: float,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Rows for every number of devices and of environments; `left_out` says which combinations cannot be or failed."""
+    """`rows` for every number of devices and environments; `left_out` says which combinations failed, and why.
+
+    `kind` is JAX's name of the device.
+    """
     available = start_jax(platform, max(numbers))
     kind = available[0].platform
     settings = []
@@ -93,14 +96,14 @@ def time_devices(
         say(f"timing {setting.environments} environments on {setting.device}")
         try:
             rows.append(time_setting(setting, programs.result(), first.result(), seconds))
-        except Exception as error:  # of memory, mostly: the other sizes are worth having
+        except Exception as error:  # mostly out of memory: the other sizes are still useful
             reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
             left_out.append(f"{setting.environments} environments on {setting.device}: {reason}")
     return {"kind": available[0].device_kind, "rows": rows, "left_out": left_out}
 
 
 def with_size(config: Config, environments: int, devices: int) -> Config:
-    """`config` with so many environments on so many devices, learning from the first iteration on."""
+    """`config` with these numbers of environments and devices, learning from the first iteration."""
     experiment = config.experiment
     assert isinstance(experiment, CollectingConfig)
     changes: dict[str, Any] = {"num_envs": environments, "devices": devices}
@@ -117,7 +120,7 @@ def with_size(config: Config, environments: int, devices: int) -> Config:
 
 
 def make_parts(setting: Setting) -> tuple[Env, OnlineLoop]:
-    """As in training, except that iterations before the first do not learn."""
+    """The environment and the loop of training, except that iterations with negative numbers do not learn."""
     config, devices = setting.config, setting.devices
     experiment = config.experiment
     assert isinstance(experiment, CollectingConfig)
@@ -125,7 +128,7 @@ def make_parts(setting: Setting) -> tuple[Env, OnlineLoop]:
     algorithm = build_algorithm(config, env, device_axis=DEVICE_AXIS if len(devices) > 1 else None)
     loop = make_online_loop(
         env,
-        learning_from_the_first(algorithm),
+        without_learning_before_0(algorithm),
         num_envs=experiment.num_envs,
         rollout_length=experiment.rollout_length,
         schedule_frames=experiment.frames,
@@ -136,13 +139,16 @@ def make_parts(setting: Setting) -> tuple[Env, OnlineLoop]:
     return env, loop
 
 
-def learning_from_the_first(algorithm: Algorithm) -> Algorithm:
+def without_learning_before_0(algorithm: Algorithm) -> Algorithm:
+    """`algorithm`, whose update does nothing while progress is negative."""
+
     def update(learner: PyTree, batch: Batch, key: Key, progress: Array) -> tuple[PyTree, PyTree, PyTree]:
         shapes = jax.eval_shape(algorithm.update, learner, batch, key, progress)
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes[1:])
-        return jax.lax.cond(
+        updated: tuple[PyTree, PyTree, PyTree] = jax.lax.cond(
             progress < 0, lambda: (learner, *nothing), lambda: algorithm.update(learner, batch, key, progress)
         )
+        return updated
 
     return dataclasses.replace(algorithm, update=update)
 
@@ -150,16 +156,17 @@ def learning_from_the_first(algorithm: Algorithm) -> Algorithm:
 def init_state(setting: Setting) -> TrainState:
     """A fresh train state."""
     with jax.default_device(setting.devices[0]):
-        state = make_parts(setting)[1].init(jax.random.key(0))
+        state: TrainState = make_parts(setting)[1].init(jax.random.key(0))
     return state
 
 
-def compile_setting(setting: Setting) -> Programs:
+def compile_setting(setting: Setting) -> TimedPrograms:
+    """Compiles the two programs of a setting."""
     with jax.default_device(setting.devices[0]):
         env, loop = make_parts(setting)
         key, once = jax.random.key(0), jnp.int32(1)
         state = state_shapes(loop, key)
-        return Programs(
+        return TimedPrograms(
             simulate=jax.jit(make_simulate(setting, env)).lower(state.actor, key, once).compile(),
             run_chunk=loop.run_chunk.lower(state, once).compile(),
             state=state,
@@ -169,7 +176,7 @@ def compile_setting(setting: Setting) -> Programs:
 
 
 def make_simulate(setting: Setting, env: Env) -> Callable[[PyTree, Key, Array], PyTree]:
-    """Rollouts with random legal actions, from where the actors are."""
+    """A function that repeats rollouts with random legal actions, starting from the actors' states."""
     experiment = setting.config.experiment
     assert isinstance(experiment, CollectingConfig)
     batched = BatchedEnv(env=env, num_envs=experiment.num_envs // len(setting.devices))
@@ -194,12 +201,12 @@ def make_simulate(setting: Setting, env: Env) -> Callable[[PyTree, Key, Array], 
     if len(setting.devices) == 1:
         return simulate
     mesh = Mesh(setting.devices, (DEVICE_AXIS,))
-    split = P(DEVICE_AXIS)
-    return jax.shard_map(simulate, mesh=mesh, in_specs=(split, P(), P()), out_specs=split, check_vma=False)
+    split, whole = P(DEVICE_AXIS), P()  # type: ignore[no-untyped-call]
+    return jax.shard_map(simulate, mesh=mesh, in_specs=(split, whole, whole), out_specs=split, check_vma=False)
 
 
 def put(state: TrainState, like: TrainState) -> TrainState:
-    """`state` in the sizes and on the devices of `like`; what is longer is repeated."""
+    """`state` in the shapes and on the devices of `like`; axes that must be longer are repeated."""
 
     def fit(leaf: Any, wanted: Any) -> Any:
         values = np.asarray(jax.random.key_data(leaf)) if is_key(leaf) else np.asarray(leaf)
@@ -209,27 +216,30 @@ def put(state: TrainState, like: TrainState) -> TrainState:
             jax.random.wrap_key_data(jnp.asarray(values)) if is_key(leaf) else values, wanted.sharding
         )
 
-    return jax.tree.map(fit, state, like)
+    fitted: TrainState = jax.tree.map(fit, state, like)
+    return fitted
 
 
 def is_key(leaf: Any) -> bool:
-    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    """Whether an array holds random keys."""
+    return bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
 
 
 # ---------------------------------------------------------------------------------------------------------- timing
 
 
-def time_setting(setting: Setting, programs: Programs, first: TrainState, seconds: float) -> dict[str, Any]:
+def time_setting(setting: Setting, programs: TimedPrograms, first: TrainState, seconds: float) -> dict[str, Any]:
+    """The row of a setting (speed.py has the schema). `first` is the state of the smallest setting."""
     with jax.default_device(setting.devices[0]):
         state = put(first, programs.state)
         actor, key = state.actor, jax.random.key(1)
         simulation = best_seconds(lambda n: programs.simulate(actor, key, jnp.int32(n)), seconds)
-        loop = Loop(programs, state)
+        loop = TimedLoop(programs, state)
         if isinstance(setting.config.experiment, ReplayConfig):
-            loop.run(1)  # fills the buffer with what the next iteration can sample
+            loop.run(1)  # fills the buffer, so that the next iteration can sample
         whole = best_seconds(loop.run, seconds, largest=programs.largest)
         collecting = best_seconds(loop.collect, seconds, largest=programs.largest)
-        launch = min(elapsed(lambda: jax.block_until_ready(loop.run(0))) for _ in range(ROUNDS))
+        launch = min(elapsed(lambda: wait_for(loop.run(0))) for _ in range(ROUNDS))
         transfer = min(elapsed(loop.fetch_new) for _ in range(ROUNDS))
     parts = {
         "simulation": simulation,
@@ -256,28 +266,29 @@ def time_setting(setting: Setting, programs: Programs, first: TrainState, second
     }
 
 
-class Loop:
-    """Training's loop, run without all that happens between chunks."""
+class TimedLoop:
+    """Training's loop, without anything between chunks."""
 
-    def __init__(self, programs: Programs, state: TrainState):
+    def __init__(self, programs: TimedPrograms, state: TrainState):
         self._programs = programs
         self._state = state
         self._metrics: dict[str, Array] = {}
 
     def run(self, iterations: int) -> Any:
-        """Collects and learns."""
+        """Runs iterations that collect and learn."""
         return self._run(0, iterations)
 
     def collect(self, iterations: int) -> Any:
+        """Runs iterations that only collect."""
         return self._run(-iterations, iterations)
 
     def fetch_new(self) -> list[np.ndarray]:
-        """The metrics of a chunk of no iterations, on the host."""
+        """Runs a chunk without iterations and fetches its metrics to the host."""
         self.run(0)
         return [np.asarray(values) for values in self._metrics.values()]
 
     def _run(self, start: int, iterations: int) -> Any:
-        # Empty arrays are put where they belong: JAX forgets how they are split over devices.
+        # JAX forgets how empty arrays are split over devices.
         state = jax.tree.map(
             lambda leaf, wanted: leaf if leaf.size else jax.device_put(leaf, wanted.sharding),
             self._state,
@@ -291,15 +302,21 @@ class Loop:
 
 
 def best_seconds(run: Callable[[int], Any], seconds: float, largest: int = 1_000_000) -> float:
-    """Seconds for one repetition of `run`, which takes how many it is to do; about `seconds` in all."""
-    first = elapsed(lambda: jax.block_until_ready(run(1)))
+    """Seconds per repetition of `run`, which takes the number of repetitions. Spends about `seconds` in total."""
+    first = elapsed(lambda: wait_for(run(1)))
     if first > 2 * seconds:
         return first
     repetitions = max(1, min(largest, int(seconds / ROUNDS / max(first, 1e-6))))
-    return min(elapsed(lambda: jax.block_until_ready(run(repetitions))) for _ in range(ROUNDS)) / repetitions
+    return min(elapsed(lambda: wait_for(run(repetitions))) for _ in range(ROUNDS)) / repetitions
+
+
+def wait_for(arrays: Any) -> None:
+    """Waits until the device has computed all arrays of a tree."""
+    jax.block_until_ready(arrays)  # type: ignore[no-untyped-call]
 
 
 def elapsed(function: Callable[[], Any]) -> float:
+    """Seconds that a call takes."""
     start = time.perf_counter()
     function()
     return time.perf_counter() - start

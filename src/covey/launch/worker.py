@@ -1,12 +1,12 @@
 """A process that runs experiments one after another on its own cores or accelerator: `python -m covey.launch.worker`.
 
-It imports JAX once, and compiles once for all seeds of an experiment that it gets in a row. It is told what to do and
-answers in JSON, a line each. Jobs come on stdin: name, config, run_directory, log, command, render. To each an answer
-goes to stdout: state (done, failed, interrupted or busy), error, and whether the worker leaves after it. All that is
-printed meanwhile goes to the job's log. A job whose run another process trains is busy (experiment/lease.py).
+It imports JAX once, and compiles once for consecutive seeds of an experiment. Jobs arrive on stdin and answers leave on
+stdout, as lines of JSON. A job has name, config, run_directory, log, command and render. Its answer has state (done,
+failed, interrupted or busy), error, and whether the worker leaves afterwards. All other output goes to the job's log. A
+job is busy if another process trains its run (experiment/lease.py).
 
-When stdin ends, so does the process, at once: whoever started it is done, or dead, and a run can be killed at any
-instant. SIGTERM, SIGINT and SIGHUP save the run and end it.
+When stdin ends, the process ends at once: the process that started it is done or dead, and a run can be killed at any
+time. SIGTERM, SIGINT and SIGHUP save the run and end it.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from covey.experiment.programs import Programs
     from covey.experiment.run_directory import RunDirectory
 
-SECONDS_FOR_LEASE = 5.0  # for a worker whose parent was killed a moment ago to end
-PICTURES = 100  # at most, in a team.gif
+SECONDS_FOR_LEASE = 5.0  # time for a worker to end whose parent was just killed
+MOST_PICTURES = 100  # in a team.gif
 
 
 @dataclasses.dataclass(kw_only=True)
 class Built:
-    """What the seeds of one experiment share."""
+    """What the seeds of one experiment share: its parts and compiled programs."""
 
     name: str
     parts: Parts
@@ -51,7 +51,7 @@ class Built:
 
 
 class Worker:
-    """Runs jobs on `devices` devices; keeps what it built for the last one."""
+    """Runs jobs on `devices` devices; keeps what it built for the last experiment."""
 
     def __init__(self, platform: str, devices: int) -> None:
         self._platform = platform
@@ -62,11 +62,11 @@ class Worker:
             signal.signal(number, self._note)
 
     def _note(self, number: int, frame: Any) -> None:
-        """For signals before training, where nothing is to be saved, and for a second one, which must not disturb."""
+        """Handles signals before training, when there is nothing to save, and repeated signals while a run is saved."""
         self._signal = number
 
     def run(self, job: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a job."""
+        """Runs a job; returns its answer."""
         with printing_to(Path(job["log"])):
             return self._answer(job)
 
@@ -80,7 +80,7 @@ class Worker:
         except CoveyError as error:
             print(f"covey: {error}", file=sys.stderr)
             return {"state": "failed", "error": str(error), "leaves": False}
-        except Exception as error:  # of memory, or a mistake: what is left of the process is not to be trusted
+        except Exception as error:  # out of memory, or a bug: the process cannot be trusted any more
             traceback.print_exc()
             lines = str(error).splitlines() or [""]
             return {"state": "failed", "error": f"{type(error).__name__}: {lines[0]}", "leaves": True}
@@ -93,19 +93,20 @@ class Worker:
 
         wait_for_lease(Path(job["run_directory"]))
         sys.argv = job["command"]  # for environment.json
-        start_jax(self._platform, self._devices)  # as many as any job needs: the first use of JAX fixes the number
+        start_jax(self._platform, self._devices)  # for the largest job: JAX fixes the number when it starts
         config, devices = prepare(from_dict(job["config"]))
         self._stop_if_asked()
         built = self._build(job["name"], config, devices)
         self._stop_if_asked()
         path = Path(job["run_directory"])
-        initial_learner = first_learner(config, path, built.parts)  # first: what does not fit leaves nothing behind
+        # Before the run directory exists, so that parameters that do not fit leave nothing behind.
+        initial_learner = first_learner(config, path, built.parts)
         run = open_run(path, config, built.parts)
         with hold([run]):
-            if run.config != to_dict(config):  # in what does not make it another experiment
+            if run.config != to_dict(config):  # in fields that do not change the experiment's identity
                 run.rewrite_config(to_dict(config))
             run_together([(config, run)], built.parts, built.programs, (), initial_learner)
-        built.programs = dataclasses.replace(built.programs, seconds=0.0)  # the first seed paid
+        built.programs = dataclasses.replace(built.programs, seconds=0.0)  # the first seed's run has recorded them
         if job["render"]:
             draw_team(run.path)
 
@@ -122,12 +123,12 @@ class Worker:
         return self._built
 
     def _forget(self) -> None:
-        """Frees the memory of the experiment before."""
+        """Frees the memory of the previous experiment."""
         if self._built is not None:
             import jax
 
             self._built = None
-            jax.clear_caches()
+            jax.clear_caches()  # type: ignore[no-untyped-call]
             gc.collect()
 
     def _stop_if_asked(self) -> None:
@@ -136,7 +137,7 @@ class Worker:
 
 
 def open_run(path: Path, config: Config, parts: Parts) -> RunDirectory:
-    """The run directory: as it was left, or a new one, or one that another command made just now."""
+    """The run directory, new or existing. Another command may create it at the same moment."""
     from covey.experiment.config import to_dict
     from covey.experiment.experiment import describe
     from covey.experiment.run_directory import RunDirectory
@@ -151,7 +152,7 @@ def open_run(path: Path, config: Config, parts: Parts) -> RunDirectory:
 
 
 def wait_for_lease(path: Path) -> None:
-    """Raises Held, before anything is built, where another process trains the run and does not end."""
+    """Raises Held if another process trains the run and does not end soon. Called before anything is built."""
     deadline = time.monotonic() + SECONDS_FOR_LEASE
     while (holder := living_holder(path)) is not None:
         if time.monotonic() > deadline:
@@ -160,7 +161,7 @@ def wait_for_lease(path: Path) -> None:
 
 
 def first_learner(config: Config, path: Path, parts: Parts) -> Any:
-    """What puts `init_from`'s parameters into the learner, for a run that has not begun."""
+    """The function that puts the parameters of `init_from` into the learner; None if there is none, or on resume."""
     from covey.experiment.checkpoint import Checkpoints
     from covey.experiment.experiment import initial_learner_from
     from covey.experiment.transfer import read_source
@@ -171,7 +172,7 @@ def first_learner(config: Config, path: Path, parts: Parts) -> Any:
 
 
 def draw_team(path: Path) -> None:
-    """Leaves `team.gif` in a run directory: one episode. Where that fails, the run is no worse for it."""
+    """Writes `team.gif`, one episode, into a run directory. A failure is only a warning."""
     from covey.experiment.build import is_deterministic
     from covey.experiment.evaluation import episode_states, make_players, write_video
     from covey.experiment.policy import load
@@ -179,10 +180,10 @@ def draw_team(path: Path) -> None:
     if (path / "team.gif").exists():
         return
     try:
-        policy = load(path, trust=True)  # its config.yaml is what this worker was told to train
+        policy = load(path, trust=True)  # config.yaml is what this worker was told to train
         players = make_players(policy, {}, {})
         states = episode_states(players, is_deterministic(policy.config, policy.env), seed=0)
-        every = -(-len(states) // PICTURES)
+        every = -(-len(states) // MOST_PICTURES)
         write_video(policy.env.render(states[::every]), path / ".team.gif")
         os.replace(path / ".team.gif", path / "team.gif")
     except Exception as error:
@@ -195,7 +196,7 @@ def draw_team(path: Path) -> None:
 
 @contextmanager
 def printing_to(log: Path) -> Iterator[None]:
-    """All output of the process, that of compiled code too, goes to the end of `log`."""
+    """Appends all output of the process to `log`, including that of compiled code."""
     with open(log, "ab") as file:
         try:
             redirect(file)
@@ -206,18 +207,21 @@ def printing_to(log: Path) -> Iterator[None]:
 
 
 def redirect(file: IO[bytes]) -> None:
+    """Redirects stdout and stderr of the process to `file`."""
     sys.stdout.flush()
     for number in (1, 2):
         os.dup2(file.fileno(), number)
 
 
 def read_jobs(jobs: queue.Queue[dict[str, Any]]) -> None:
+    """Moves jobs from stdin to the queue; ends the process when stdin ends."""
     for line in sys.stdin.buffer:
         jobs.put(json.loads(line))
     os._exit(0)
 
 
 def main() -> None:
+    """Runs jobs until stdin ends. The argument is JSON with cores, platform and devices."""
     settings = json.loads(sys.argv[1])
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, settings["cores"])
@@ -225,7 +229,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    # A full disk must not fail a run, nor its answer, by what it prints to its log.
+    # A full disk must not fail a run or its answer just because the log cannot be written.
     (sys.stdout, _), (sys.stderr, _) = make_lasting(sys.stdout), make_lasting(sys.stderr)
     faulthandler.enable()
     jobs: queue.Queue[dict[str, Any]] = queue.Queue()

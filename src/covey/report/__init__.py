@@ -1,14 +1,22 @@
 """From result files to statistics, figures, tables and the page. Imports nothing that trains.
 
-runs.py         files and folders of covey, BenchMARL, Mava and OG-MARL  →  list[Run], list[Problem]
-anchors.py      what a random team earns and what was published, per task
-statistics.py   bootstrap, profiles, improvement, tests, ranks: NumPy arrays in, NumPy arrays out
-summary.py      list[Run] and options  →  Summary: every number that the page and the tables show
-figures.py      Summary  →  PNG, SVG, PDF;   tables.py  →  LaTeX, CSV, Markdown;   document.py  →  summary.json
-page.py         Summary  →  index.html, out of sections.py, pieces.py and markup.py, page.css and page.js
-benchmarks.py, speeds.py   what `covey benchmark` and `covey speed` left beside runs
-report.py       all of it, for `covey report`;   serve.py  the page on loopback, rewritten while runs continue
-from_python.py  the same as `covey.report(…)`
+runs/             files and folders of covey, BenchMARL, Mava and OG-MARL  →  list[Run], list[Problem]
+summary/          list[Run] and options  →  ReportSummary: every number that a report shows
+statistics.py     bootstrap, profiles, improvement, tests, ranks: NumPy arrays in, NumPy arrays out
+anchors.py        what a random team earns and what was published, per task
+defaults.py       the fields of registered tasks, to tell whether anchors apply
+benchmarks.py     what `covey benchmark` left beside run directories
+speeds.py         what `covey speed` measured
+
+figures.py        ReportSummary  →  PNG, SVG, PDF, drawn with drawing.py
+tables.py         ReportSummary  →  LaTeX, CSV, Markdown, by table_formats.py
+document.py       ReportSummary  →  summary.json
+page.py           ReportSummary  →  index.html, made of sections/, pieces.py and markup.py, page.css and page.js
+text.py           names and numbers as text
+
+report.py         `covey report`: all of the above
+from_python.py    the same from Python: `covey.report(…)`
+serve.py          shows the page on this machine and rebuilds it while experiments run
 """
 
 from __future__ import annotations

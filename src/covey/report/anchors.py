@@ -1,6 +1,6 @@
-"""Reads covey/anchors.json: per task, what a random team earns and what others published.
+"""Reads covey/anchors.json: what a random team earns on each task, and what others published.
 
-Published results that the file marks as not comparable are left out here, so that nothing can draw them.
+Published results that the file marks as not comparable are left out here, so they can never be drawn.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ class Reference:
 
     algorithm: str  # "mappo"; also "heuristic" and "ceiling"
     value: float
-    source: str  # title of where it stands
-    definition: str  # how it was measured there
+    source: str  # title of the publication
+    definition: str  # how the publication measured it
     frames: int | None  # its budget
     note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Anchor:
-    """What is known of a task's metric; references in descending order of their values."""
+    """What is known about a metric on one task. References are in descending order of value."""
 
     random: float | None
     random_interval: float | None  # half the width of its 95% interval
     references: tuple[Reference, ...]
     returns: str  # what a return means in this task, in words
-    earlier_returns: tuple[str, ...] = ()  # how older runs put the same
-    teams: tuple[tuple[str, ...], ...] = ()  # where groups oppose each other: as `EnvSpec.teams`
+    earlier_returns: tuple[str, ...] = ()  # wordings of the same meaning in older runs
+    teams: tuple[tuple[str, ...], ...] = ()  # as `EnvSpec.teams`, if groups oppose each other
 
 
 def read_anchors(metric: str) -> Mapping[str, Anchor]:
-    """By task, for one metric."""
+    """The anchors of one metric, by task."""
     known = json.loads((files("covey") / "anchors.json").read_text(encoding="utf-8"))
     return {task: _anchor(entry, metric, known["sources"]) for task, entry in known["tasks"].items()}
 
 
 @functools.cache
 def read_opposed_tasks() -> Mapping[str, tuple[tuple[str, ...], ...]]:
-    """The teams of the tasks whose groups oppose each other."""
+    """By task, the teams of tasks whose groups oppose each other."""
     return {task: anchor.teams for task, anchor in read_anchors(MEAN_RETURN).items() if anchor.teams}
 
 

@@ -1,7 +1,6 @@
-"""Reads what `covey benchmark` left beside its run directories: what was planned, what failed, which command made what.
+"""Reads what `covey benchmark` left beside its run directories: planned experiments, their states, and commands.
 
-`benchmark.yaml` and `status/*.json` are described in covey/launch/benchmark.py. Both may be missing or damaged: then
-less is known, and nothing else happens.
+covey/launch/benchmark_files.py describes the files. If they are missing or damaged, the report says less.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ STATES = ("done", "failed", "interrupted", "running", "waiting")
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One planned experiment and how far it came."""
+    """One planned experiment and its state."""
 
     experiment: str
     seed: str
@@ -30,19 +29,21 @@ class Attempt:
     algorithm: str
     state: str  # one of STATES
     error: str  # one line, or ""
-    log: str  # the file with what it printed, or ""
+    log: str  # the file with its output, or ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Benchmark:
+class BenchmarkRecord:
+    """What a benchmark's folder says about the benchmark."""
+
     folder: Path
     commands: tuple[str, ...]  # that ran it
-    train_commands: Mapping[str, str]  # by an experiment's name, the one that trains it by itself
+    train_commands: Mapping[str, str]  # by experiment, the command that trains it alone
     attempts: tuple[Attempt, ...]
 
 
-def find_benchmarks(paths: Iterable[Path], run_folders: Iterable[Path]) -> list[Benchmark]:
-    """Those that a path names or holds, and those that a run belongs to."""
+def find_benchmarks(paths: Iterable[Path], run_folders: Iterable[Path]) -> list[BenchmarkRecord]:
+    """The benchmarks that a path names or holds, and those that a run belongs to."""
     folders = {folder.parent.parent for folder in run_folders}
     for path in paths:
         if path.is_dir():
@@ -51,7 +52,8 @@ def find_benchmarks(paths: Iterable[Path], run_folders: Iterable[Path]) -> list[
     return [benchmark for folder in unique.values() if (benchmark := read_benchmark(folder)) is not None]
 
 
-def read_benchmark(folder: Path) -> Benchmark | None:
+def read_benchmark(folder: Path) -> BenchmarkRecord | None:
+    """The benchmark in a folder; None if its benchmark.yaml is missing or damaged."""
     try:
         content = yaml.safe_load(read_text(folder / "benchmark.yaml"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
@@ -59,7 +61,7 @@ def read_benchmark(folder: Path) -> Benchmark | None:
     if not isinstance(content, dict):
         return None
     experiments = [entry for entry in _list(content.get("experiments")) if isinstance(entry, dict)]
-    return Benchmark(
+    return BenchmarkRecord(
         folder=folder,
         commands=tuple(clean(str(command)) for command in _list(content.get("commands"))),
         train_commands={str(entry.get("name")): clean(str(entry.get("command", ""))) for entry in experiments},

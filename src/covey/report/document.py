@@ -1,7 +1,7 @@
-"""A `Summary` as plain data: `summary.json`, and the part of it that the page's script draws.
+"""A `ReportSummary` as plain data: `summary.json`, and the part of it that the page's script draws.
 
-Keys are the field names of the dataclasses in summary.py, NaN is null. In arrays, numbers that are not whole have six
-digits. Runs appear without their episodes, which stand in the files that `source` names.
+Keys are the field names of the dataclasses in summary/types.py, and NaN is null. Numbers in arrays have six significant
+digits, unless they are whole. Runs appear without their episodes, which are in the files that `source` names.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from covey.report.runs import Run
-from covey.report.summary import Summary
+from covey.report.summary import ReportSummary
 
 KIND = "covey-report"
-# What the script draws; the rest of the page is written by Python.
+# The fields that the script draws from; Python writes the rest of the page.
 DRAWN = (
     "algorithms",
     "metric",
@@ -30,8 +30,8 @@ DRAWN = (
 )
 
 
-def describe(summary: Summary, title: str, files: Sequence[Path] = ()) -> dict[str, Any]:
-    """The content of summary.json. `files` are those written beside it, which the next report may remove."""
+def describe(summary: ReportSummary, title: str, files: Sequence[Path] = ()) -> dict[str, Any]:
+    """The content of summary.json. `files` are written beside it; the next report may remove them."""
     parts = {field.name: getattr(summary, field.name) for field in dataclasses.fields(summary) if field.name != "runs"}
     return {
         "kind": KIND,
@@ -43,11 +43,12 @@ def describe(summary: Summary, title: str, files: Sequence[Path] = ()) -> dict[s
 
 
 def drawn(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The part that is embedded in the page."""
+    """The part of summary.json that is embedded in the page."""
     return {name: document[name] for name in DRAWN}
 
 
 def describe_run(run: Run) -> dict[str, Any]:
+    """A run without its episodes."""
     return {
         "task": run.task,
         "algorithm": run.algorithm,
@@ -61,7 +62,7 @@ def describe_run(run: Run) -> dict[str, Any]:
 
 
 def last(values: np.ndarray | None) -> float | None:
-    """The last of an ascending array, or None where there is none."""
+    """The last number in an array; None if it is empty or absent."""
     return None if values is None or len(values) == 0 else float(values[-1])
 
 

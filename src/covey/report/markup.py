@@ -1,4 +1,4 @@
-"""HTML from Python values: all text is escaped unless it is `Html` already, so that no name can become markup.
+"""HTML from Python values. All text is escaped unless it is already `Html`, so names cannot become markup.
 
 tag("td", "a < b", class_="number")   →   <td class="number">a &lt; b</td>
 """
@@ -10,28 +10,28 @@ from collections.abc import Iterable
 
 from covey.files import to_json
 
-EMPTY = frozenset({"img", "input", "line"})  # elements without content; those of SVG must be closed
+EMPTY = frozenset({"img", "input", "line"})  # elements without content, which SVG requires to be closed
 
 Child = object  # Html, text, a number, None, or an iterable of these
 
 
 class Html(str):
-    """Text that is markup already."""
+    """Text that is already markup."""
 
 
 def tag(name: str, /, *children: Child, **attributes: object) -> Html:
-    """An element. In attributes `_` stands for `-`, at the end for nothing (`class_`); None and False leave one out."""
+    """An element. Attributes: `_` becomes `-`, a final `_` is dropped, and None and False omit the attribute."""
     opening = f"<{name}{''.join(_attribute(key, value) for key, value in attributes.items())}"
     return Html(f"{opening}/>" if name in EMPTY else f"{opening}>{join(*children)}</{name}>")
 
 
 def join(*children: Child) -> Html:
-    """Children one after another: text escaped, iterables joined, None left out."""
+    """Children one after another: text is escaped, iterables are joined, None is omitted."""
     return Html("".join(_markup(child) for child in children))
 
 
 def json_script(identifier: str, value: object) -> Html:
-    """Data for a script. Without `<` in it nothing can end the element early; JSON reads the escapes back."""
+    """Data for a script. `<` is escaped in JSON's way, so that nothing can end the element early."""
     safe = to_json(value).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     return Html(f'<script type="application/json" id="{html.escape(identifier)}">{safe}</script>')
 

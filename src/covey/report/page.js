@@ -38,7 +38,7 @@
     return `s${index % COLOURS} d${Math.floor(index / COLOURS) % DASHES}`;
   }
 
-  /** What the user chose, for as long as the tab is open; browsers may refuse to keep anything. */
+  /** Keeps the user's choices while the tab is open. Browsers may refuse to store anything. */
   function openStore(prefix) {
     const key = (name) => `${prefix}-${name}`;
     return {
@@ -53,7 +53,7 @@
         try {
           sessionStorage.setItem(key(name), JSON.stringify(value));
         } catch {
-          // it is forgotten, then
+          // the choice is forgotten
         }
       },
     };
@@ -76,7 +76,7 @@
     return String(Number(value.toPrecision(4)));
   }
 
-  /** A scale from [low, high] to pixels [start, end]; logarithmic where asked for and possible. */
+  /** A scale from [low, high] to pixels [start, end], linear or logarithmic. */
   function makeScale(low, high, start, end, log) {
     const f = log ? Math.log10 : (value) => value;
     if (low === high) {
@@ -119,7 +119,7 @@
     return values.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, -Infinity]);
   }
 
-  /** `heights` moved as little as keeps labels from covering each other, in their order; as in figures.py. */
+  /** Moves `heights` as little as possible so that labels do not overlap; as in drawing.py. */
   function spread(heights, apart, low, high) {
     const order = heights.map((_, i) => i).sort((a, b) => heights[a] - heights[b]);
     const mean = (block) => block.reduce((sum, start) => sum + start, 0) / block.length;
@@ -137,7 +137,7 @@
 
   // -------------------------------------------------------------------------------------------------------- charts
 
-  /** What each kind of chart shows: lines, levels to compare with, and the axes' names. */
+  /** For each kind of chart: its lines, the levels to compare with, and the labels of its axes. */
   const KINDS = {
     efficiency: () => ({
       lines: (state.x === "frames" ? data.curves_by_frames : data.curves_by_seconds).map(asLine),
@@ -235,7 +235,7 @@
       this.high = high;
     }
 
-    /** Every mean, intervals as far as they do not flatten the means, and levels that are not far off. */
+    /** The range of every mean, of intervals unless they would flatten the means, and of levels that are near. */
     range() {
       const values = this.lines.flatMap((line) => line.points.map((i) => line.value[i]));
       const [low, high] = extent(values);
@@ -251,7 +251,7 @@
       ];
       const [least, most] = extent(seen);
       const margin = 0.04 * Math.max(most - least, room);
-      // A logarithmic axis begins at the least value that it can show.
+      // A logarithmic axis begins at the smallest value that it can show.
       if (state.logY && low > 0) return [Math.max(least, low / 2), most * 1.05];
       return [least - margin, most + margin];
     }
@@ -264,24 +264,24 @@
 
     drawAxes() {
       const { left, right, top, bottom } = this.box;
-      const group = svg("g", { "aria-hidden": "true" });
+      const layer = svg("g", { "aria-hidden": "true" });
       for (const tick of this.y.ticks(6)) {
         const y = this.y(tick);
-        group.append(svg("line", { class: "grid", x1: left, x2: right, y1: y, y2: y }));
-        group.append(svg("text", { x: left - 8, y: y + 4, "text-anchor": "end" }, formatTick(tick)));
+        layer.append(svg("line", { class: "grid", x1: left, x2: right, y1: y, y2: y }));
+        layer.append(svg("text", { x: left - 8, y: y + 4, "text-anchor": "end" }, formatTick(tick)));
       }
       for (const tick of this.x.ticks(Math.max(3, Math.floor((right - left) / 75)))) {
-        group.append(svg("text", { x: this.x(tick), y: bottom + 18, "text-anchor": "middle" }, formatTick(tick)));
-        group.append(svg("line", { class: "frame", x1: this.x(tick), x2: this.x(tick), y1: bottom, y2: bottom + 4 }));
+        layer.append(svg("text", { x: this.x(tick), y: bottom + 18, "text-anchor": "middle" }, formatTick(tick)));
+        layer.append(svg("line", { class: "frame", x1: this.x(tick), x2: this.x(tick), y1: bottom, y2: bottom + 4 }));
       }
-      group.append(svg("line", { class: "frame", x1: left, x2: right, y1: bottom, y2: bottom }));
+      layer.append(svg("line", { class: "frame", x1: left, x2: right, y1: bottom, y2: bottom }));
       const label = { class: "axis-label", y: bottom + 37 };
       const refused = state.logY && this.spec.followsSwitches && !this.logY ? " (not above 0: no log axis)" : "";
-      group.append(svg("text", { ...label, x: right, "text-anchor": "end" }, this.spec.xLabel));
-      group.append(svg("text", { ...label, x: left }, `↑ ${this.spec.yLabel}${refused}`));
+      layer.append(svg("text", { ...label, x: right, "text-anchor": "end" }, this.spec.xLabel));
+      layer.append(svg("text", { ...label, x: left }, `↑ ${this.spec.yLabel}${refused}`));
       const clip = svg("clipPath", { id: `clip-${this.host.id}` });
       clip.append(svg("rect", { x: left, y: top - 2, width: Math.max(0, right - left), height: bottom - top + 3 }));
-      this.canvas.append(clip, group);
+      this.canvas.append(clip, layer);
     }
 
     drawLevels() {
@@ -304,28 +304,28 @@
 
     drawLine(line) {
       const clip = { "clip-path": `url(#clip-${this.host.id})` };
-      const group = svg("g", { class: `series ${look(line.index)}`, "data-series": line.index, ...clip });
+      const layer = svg("g", { class: `series ${look(line.index)}`, "data-series": line.index, ...clip });
       const at = (values) => (i) => `${this.x(line.x[i]).toFixed(1)},${this.clampedY(values[i]).toFixed(1)}`;
       const banded = line.points.filter((i) => line.low[i] !== null && line.high[i] !== null);
       if (banded.length > 1) {
         const outline = [...banded.map(at(line.high)), ...banded.toReversed().map(at(line.low))];
-        group.append(svg("path", { class: "band", d: `M${outline.join("L")}Z` }));
+        layer.append(svg("path", { class: "band", d: `M${outline.join("L")}Z` }));
       }
       if (state.seeds) {
-        // A seed that is not done ends before the others.
+        // An unfinished seed ends before the others.
         const drawn = line.runs.map((run) => line.points.filter((i) => run[i] !== null).map(at(run)));
         const paths = drawn.filter((points) => points.length > 0).map((points) => `M${points.join("L")}`);
-        group.append(...paths.map((d) => svg("path", { class: "seed", d })));
+        layer.append(...paths.map((d) => svg("path", { class: "seed", d })));
       }
-      group.append(svg("path", { class: "line", d: `M${line.points.map(at(line.value)).join("L")}` }));
+      layer.append(svg("path", { class: "line", d: `M${line.points.map(at(line.value)).join("L")}` }));
       if (line.points.length === 1) {
         const [i] = line.points;
-        group.append(svg("circle", { class: "dot", cx: this.x(line.x[i]), cy: this.y(line.value[i]), r: 4 }));
+        layer.append(svg("circle", { class: "dot", cx: this.x(line.x[i]), cy: this.y(line.value[i]), r: 4 }));
       }
-      this.canvas.append(group);
+      this.canvas.append(layer);
     }
 
-    /** A logarithmic axis has no place for what is not above 0: it ends at the frame. */
+    /** A logarithmic axis cannot show values up to 0: they end at the frame. */
     clampedY(value) {
       return this.logY && value <= 0 ? this.box.bottom + 20 : this.y(value);
     }
@@ -379,7 +379,7 @@
       this.readout.style.top = `${this.narrow ? this.box.bottom + 44 : this.box.top}px`; // not over a small chart
     }
 
-    /** A line's point at x; lines with points of their own have the closest one in its neighbourhood, or none. */
+    /** The index of a line's point closest to x; null if it is too far away. */
     closestPoint(line, x) {
       const near = line.points.reduce((best, i) => (Math.abs(line.x[i] - x) < Math.abs(line.x[best] - x) ? i : best));
       return Math.abs(this.x(line.x[near]) - this.x(x)) <= 24 ? near : null;
@@ -454,8 +454,8 @@
     setTheme(chosen);
   });
 
-  // What was opened stays open when the page loads itself again. It is known by the headings and summaries above it,
-  // without the number that some begin with: with more runs, numbers and places change.
+  // What the user opened stays open when the page reloads. It is identified by the headings and summaries above it,
+  // without their leading numbers, which change as runs are added.
   const opened = new Set(store.get("open", []));
   const headings = {};
   const names = new Map();
@@ -481,7 +481,7 @@
     });
   }
 
-  // A table that is wider than its place can be scrolled by keyboard too.
+  // A table that is wider than the page can also be scrolled by keyboard.
   for (const box of document.querySelectorAll(".scroll")) {
     new ResizeObserver(() => {
       if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
@@ -500,7 +500,7 @@
     box.append(button);
   }
 
-  // Moving pictures can be stopped: a still copy takes their place.
+  // Animations can be paused: a still copy replaces them.
   for (const figure of document.querySelectorAll(".teams figure")) {
     const image = figure.querySelector("img");
     const still = element("canvas", { role: "img", "aria-label": image.alt, hidden: "" });
@@ -524,7 +524,7 @@
 
   // ---------------------------------------------------------------------------------------------------------- live
 
-  // `covey report serve=true` writes the page anew while experiments run: when its date changes, load it again.
+  // `covey report serve=true` rebuilds the page while experiments run: when its date changes, reload it.
   const live = document.getElementById("live");
   async function poll(known) {
     try {

@@ -1,8 +1,8 @@
-"""The report's page: one HTML file that holds its style, its script, its data and its pictures, and needs no network.
+"""The report's page: one HTML file with its style, script, data and pictures, which needs no network.
 
-Python writes all text and all tables, the script (page.js) draws the charts from the data that is embedded. Every name
-comes from files that anyone may have written: `markup.tag` escapes it, the data is JSON without `<`, the script makes
-text nodes only, and a content security policy lets nothing run but that one script.
+Python writes all text and tables; the script (page.js) draws the charts from the embedded data. Names come from files
+that anyone may have written, so `markup.tag` escapes them, the data is JSON without `<`, the script only makes text
+nodes, and a content security policy allows no other script.
 """
 
 from __future__ import annotations
@@ -16,36 +16,50 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from covey.report import sections, text
-from covey.report.benchmarks import Benchmark
+from covey.report import text
+from covey.report.benchmarks import BenchmarkRecord
 from covey.report.document import DRAWN, describe, drawn
 from covey.report.markup import Html, join, json_script, tag
+from covey.report.sections.by_task import show_tasks
+from covey.report.sections.cost import show_costs, show_speeds
+from covey.report.sections.over_tasks import (
+    show_curves,
+    show_improvement,
+    show_leaderboard,
+    show_profiles,
+    show_toolbar,
+)
+from covey.report.sections.overview import show_overview
+from covey.report.sections.reproduce import show_reproduction
 from covey.report.speeds import Speed
-from covey.report.summary import Summary
+from covey.report.summary import ReportSummary
 
-WITH_CHARTS = ("curves", "profiles", "improvement", "tasks")  # sections, one after the other
+WITH_CHARTS = ("curves", "profiles", "improvement", "tasks")  # adjacent sections
 
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
-    """All that a page shows. Without runs there is no summary: a benchmark that has just begun, or speeds alone."""
+    """Everything a page shows. Without runs, as in a benchmark that has just begun, there is no summary."""
 
     title: str
     command: str  # that made the report
-    summary: Summary | None
-    benchmarks: Sequence[Benchmark] = ()
+    summary: ReportSummary | None
+    benchmarks: Sequence[BenchmarkRecord] = ()
     speeds: Sequence[Speed] = ()
     files: Sequence[Path] = ()  # written beside the page, relative to it
 
 
 @dataclass(frozen=True)
 class Section:
+    """A section of the page and its anchor in links."""
+
     anchor: str
     heading: str
     body: Html | None  # None: there is nothing to show
 
 
 def render_page(content: Content) -> str:
+    """The whole page as HTML."""
     style, script = _resource("page.css"), _resource("page.js")
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
@@ -55,7 +69,7 @@ def render_page(content: Content) -> str:
     data = drawn(describe(content.summary, content.title)) if content.summary else {name: [] for name in DRAWN}
     return string.Template(_resource("page.html")).substitute(
         version=join(importlib.metadata.version("covey")),
-        policy=policy,  # its quotes are single
+        policy=policy,  # its quotes are single, so it needs no escaping
         title=join(content.title),
         style=style,
         script=script,
@@ -66,13 +80,13 @@ def render_page(content: Content) -> str:
     )
 
 
-def _main(summary: Summary | None, shown: Sequence[Section]) -> Html:
-    """The sections in order; those with charts share a toolbar, which stays in sight while they are."""
+def _main(summary: ReportSummary | None, shown: Sequence[Section]) -> Html:
+    """The sections in order. Those with charts share a toolbar that stays visible beside them."""
     charts = [section for section in shown if section.anchor in WITH_CHARTS]
     if summary is None or not charts:
         return join(_section(section) for section in shown)
     first, *others = charts
-    toolbar = sections.toolbar(summary)
+    toolbar = show_toolbar(summary)
     together = tag("div", _heading(first), toolbar, first.body, [_section(section) for section in others])
     place = shown.index(first)
     before, after = shown[:place], shown[place + len(charts) :]
@@ -97,17 +111,17 @@ def _hash(source: str) -> str:
 
 def _sections(content: Content) -> Iterable[Section]:
     summary, benchmarks = content.summary, content.benchmarks
-    yield Section("summary", "What was run", sections.overview(summary, benchmarks))
+    yield Section("summary", "What was run", show_overview(summary, benchmarks))
     if summary is not None:
-        yield Section("leaderboard", "Leaderboard", sections.leaderboard(summary))
-        yield Section("curves", "Learning curves", sections.curves(summary))
-        yield Section("profiles", "Performance profiles", sections.profiles(summary))
-        yield Section("improvement", "Probability of improvement", sections.improvement(summary))
-        yield Section("tasks", "Task by task", sections.tasks(summary))
-        yield Section("cost", "Cost", sections.cost(summary))
-    yield Section("speed", "Machines", sections.speeds(content.speeds))
+        yield Section("leaderboard", "Leaderboard", show_leaderboard(summary))
+        yield Section("curves", "Learning curves", show_curves(summary))
+        yield Section("profiles", "Performance profiles", show_profiles(summary))
+        yield Section("improvement", "Probability of improvement", show_improvement(summary))
+        yield Section("tasks", "Task by task", show_tasks(summary))
+        yield Section("cost", "Cost", show_costs(summary))
+    yield Section("speed", "Machines", show_speeds(content.speeds))
     if summary is not None:
-        yield Section("reproduce", "Reproducing it", sections.reproduce(summary, benchmarks))
+        yield Section("reproduce", "Reproducing it", show_reproduction(summary, benchmarks))
 
 
 def _header(content: Content, shown: Sequence[Section]) -> Html:

@@ -31,50 +31,50 @@ from covey.report.page import Content, render_page
 from covey.report.runs import Problem, Run, read_runs
 from covey.report.runs import describe as describe_problem
 from covey.report.speeds import find_speeds, is_speed_file, read_speeds
-from covey.report.summary import Normalisation, Options, Summary, summarise
+from covey.report.summary import Normalisation, ReportSummary, SummaryOptions, summarise
 from covey.report.tables import failures, write_tables
 
 Say = Callable[[str], None]
-PROBLEMS_PRINTED = 20  # on the terminal; the page has all
+PROBLEMS_PRINTED = 20  # on the terminal; the page shows all
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions:
-    """The fields of `covey report`. Algorithms may be named as in the files or as in the legend."""
+    """The options of `covey report`. Algorithms may be named as in the files or as in the legend."""
 
     output: str = "report"  # folder to write to
     metric: str = "mean_return"  # metric to report: mean_return, or another that the runs have
     normalisation: Normalisation = Normalisation.anchors  # what 0 and 1 mean on a task's scale
-    legend: dict[str, str] = field(default_factory=dict)  # what to call algorithms: {mappo: MAPPO}
-    order: tuple[str, ...] = ()  # algorithms that come first; the others follow by name
+    legend: dict[str, str] = field(default_factory=dict)  # names to show for algorithms: {mappo: MAPPO}
+    order: tuple[str, ...] = ()  # algorithms to list first; the others follow by name
     # pairs of algorithms to compare: [[mappo, ippo]]; null: every pair
     pairs: tuple[tuple[str, ...], ...] | None = None
     title: str = "Results"  # title of the page
-    formats: tuple[str, ...] = FORMATS  # file formats of the figures: png, svg, pdf; []: none are drawn
-    serve: bool = False  # show the page on this machine, and write it again while experiments run
-    port: int = 8000  # port to show the page on, from 0 to 65535; 0: any that is free
+    formats: tuple[str, ...] = FORMATS  # file formats of the figures: png, svg, pdf; []: no figures
+    serve: bool = False  # show the page on this machine, and rebuild it while experiments run
+    port: int = 8000  # port to show the page on, from 0 to 65535; 0: any free port
 
     def __post_init__(self) -> None:
         for name in self.formats:
             if name not in FORMATS:
-                raise ValueError(f"unknown format '{name}'; there are {', '.join(FORMATS)}")
+                raise ValueError(f"unknown format '{name}'; the formats are {', '.join(FORMATS)}")
         for pair in self.pairs or ():
             if len(pair) != 2:
                 raise ValueError(f"a pair is two algorithms, not {list(pair)}")
         if not all(isinstance(name, str) for pair in self.legend.items() for name in pair):
-            raise ValueError(f"legend takes names for names, as in legend={{mappo: MAPPO}}, not {self.legend}")
+            raise ValueError(f"legend maps names to names, as in legend={{mappo: MAPPO}}, not {self.legend}")
         if not 0 <= self.port < 65536:
             raise ValueError(f"port must be between 0 and 65535, not {self.port}")
 
 
 def parse_value(name: str, value: str) -> Any:
-    """An option's value as typed on the command line, in YAML; texts stay as they are."""
+    """An option's value from the command line: YAML, except for options that are text."""
     if name in ("output", "metric", "title"):
         return value
     try:
         parsed = yaml.safe_load(value)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # dates that are none, thousands of brackets
-        raise UsageError(f"cannot read {name}={value}: it is no YAML") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # invalid dates, thousands of brackets
+        raise UsageError(f"cannot read {name}={value}: it is not YAML") from error
     if name == "legend" and isinstance(parsed, dict):
         return dict(_split_entry(key, item) for key, item in parsed.items())
     if name in ("order", "formats") and isinstance(parsed, str):
@@ -85,7 +85,7 @@ def parse_value(name: str, value: str) -> Any:
 
 
 def _split_entry(key: Any, value: Any) -> tuple[Any, Any]:
-    """YAML takes `{mappo:MAPPO}`, which Hydra's users type, for a key without a value."""
+    """Splits `mappo:MAPPO`, which Hydra's users type, and which YAML reads as a key without a value."""
     if value is None and isinstance(key, str) and ":" in key:
         first, _, second = key.partition(":")
         return first, second
@@ -93,7 +93,7 @@ def _split_entry(key: Any, value: Any) -> tuple[Any, Any]:
 
 
 def report(paths: Sequence[str], options: ReportOptions, command: str = "covey report") -> None:
-    """Writes the report, says what was written, and with `serve` stays to show it."""
+    """Writes the report and prints what was written; with `serve`, continues to show it."""
     if not paths:
         raise UsageError("report needs run directories or result files: covey report RUNS (`covey report --help`)")
 
@@ -108,21 +108,21 @@ def report(paths: Sequence[str], options: ReportOptions, command: str = "covey r
     from covey.report.serve import fingerprint, make_server, serve
 
     output, given = Path(options.output), [Path(path) for path in paths]
-    with make_server(output, options.port) as server:  # a port that is taken is no reason to wait
+    with make_server(output, options.port) as server:  # first: a taken port is an error before anything is built
         seen = fingerprint(output, given)
         build_and_tell()
         serve(server, output, given, lambda: build(paths, options, command), seen)
 
 
 def build(paths: Sequence[str], options: ReportOptions, command: str, say: Say = lambda message: None) -> list[str]:
-    """Writes the report; returns in lines what it wrote."""
+    """Writes the report; returns lines that say what was written."""
     content = read_content([Path(path) for path in paths], options, command, say)
     files = write_files(content, options, say)
-    return list(_written(Path(options.output), files, content))
+    return list(_describe_files(Path(options.output), files, content))
 
 
 def read_content(paths: Sequence[Path], options: ReportOptions, command: str, say: Say) -> Content:
-    """All that there is to show; UsageError where that is nothing."""
+    """Reads and computes everything to show; UsageError if there is nothing."""
     say(f"reading {text.name_list(map(str, paths), 3)}")
     others = [path for path in paths if not is_speed_file(path)]
     speed_files = find_speeds(paths)
@@ -141,30 +141,30 @@ def read_content(paths: Sequence[Path], options: ReportOptions, command: str, sa
 
 
 def _read_runs(paths: Sequence[Path], have_speeds: bool) -> tuple[list[Run], list[Problem]]:
-    """None where there are speeds instead, or where a benchmark has no results yet."""
+    """The runs below `paths`. Finding none is an error unless there are speeds, or a benchmark without results yet."""
     try:
         runs, problems = read_runs(paths)
     except UsageError:
         if all(map(os.path.exists, paths)) and (have_speeds or find_benchmarks(paths, [])):
             return [], []
         raise
-    return runs, [problem for problem in problems if not _is_of_covey(Path(problem.where))]
+    return runs, [problem for problem in problems if not _is_covey_file(Path(problem.where))]
 
 
-def _is_of_covey(path: Path) -> bool:
-    """Files that covey leaves beside results (a status, a summary, speeds) are no results and no problem."""
+def _is_covey_file(path: Path) -> bool:
+    """Whether covey left this file beside results (a status, a summary, speeds): then it is not a problem."""
     try:
         return re.match(r'\s*\{\s*"kind":\s*"covey-', read_text(path)[:200]) is not None
     except (OSError, ValueError):
         return False
 
 
-def _summarise(runs: Sequence[Run], problems: Sequence[Problem], options: ReportOptions) -> Summary:
+def _summarise(runs: Sequence[Run], problems: Sequence[Problem], options: ReportOptions) -> ReportSummary:
     shown = shown_names([run.algorithm for run in runs], options.legend)
     tasks = shown_names([run.task for run in runs], {})
     renamed = [dataclasses.replace(run, task=tasks[run.task], algorithm=shown[run.algorithm]) for run in runs]
     pairs = None if options.pairs is None else tuple((shown.get(a, a), shown.get(b, b)) for a, b in options.pairs)
-    chosen = Options(
+    chosen = SummaryOptions(
         metric=options.metric,
         normalisation=options.normalisation,
         pairs=pairs,
@@ -174,7 +174,7 @@ def _summarise(runs: Sequence[Run], problems: Sequence[Problem], options: Report
 
 
 def shown_names(names: Sequence[str], legend: dict[str, str]) -> dict[str, str]:
-    """What to call each name: as the legend says, and as text that every format can hold; two never become one."""
+    """By name, the name to show: the legend's, as text that every format can hold, and no two the same."""
     known = list(dict.fromkeys(names))
     for name in legend:
         if name not in known:
@@ -191,7 +191,7 @@ def shown_names(names: Sequence[str], legend: dict[str, str]) -> dict[str, str]:
 
 
 def write_files(content: Content, options: ReportOptions, say: Say) -> list[Path]:
-    """Writes all files of the report, the page last; returns their paths below the output folder."""
+    """Writes all files of the report, the page last; returns their paths relative to the output folder."""
     output = Path(options.output)
     with writing(f"to {output}"):
         output.mkdir(parents=True, exist_ok=True)
@@ -203,7 +203,7 @@ def write_files(content: Content, options: ReportOptions, say: Say) -> list[Path
                 files += draw_figures(content.summary, output / "figures", options.formats, say)
         relative = [path.relative_to(output) for path in files]
         if content.summary is not None:
-            old = _files_before(output)
+            old = _read_earlier_files(output)
             _write(output / "summary.json", to_json(describe(content.summary, content.title, relative)))
             _remove(output, old - {*relative})
             relative = [Path("summary.json"), *relative]
@@ -212,8 +212,8 @@ def write_files(content: Content, options: ReportOptions, say: Say) -> list[Path
     return [Path("index.html"), *relative]
 
 
-def _files_before(output: Path) -> set[Path]:
-    """The tables and figures that the last report here says it wrote: all else in its folders is somebody's own."""
+def _read_earlier_files(output: Path) -> set[Path]:
+    """The tables and figures that the last report in this folder wrote. All other files are the user's own."""
     try:
         before = json.loads((output / "summary.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -225,35 +225,35 @@ def _files_before(output: Path) -> set[Path]:
 
 
 def _remove(output: Path, old: Iterable[Path]) -> None:
-    """Of tasks, pairs or formats that are in this report no longer."""
+    """Removes files of tasks, pairs or formats that are no longer in the report."""
     for path in old:
         if (output / path).is_file():
             (output / path).unlink()
 
 
 def _write(path: Path, content: str) -> None:
-    """Paths in it may hold bytes that are no UTF-8."""
+    """Writes text. Paths in it may hold bytes that are not UTF-8; they are replaced."""
     write_atomically(path, content.encode("utf-8", "replace").decode("utf-8"))
 
 
-def _written(output: Path, files: Sequence[Path], content: Content) -> Iterator[str]:
+def _describe_files(output: Path, files: Sequence[Path], content: Content) -> Iterator[str]:
     folders = dict.fromkeys(path.parent for path in files)
     for folder in folders:
-        members = [path for path in files if path.parent == folder]
+        here = [path for path in files if path.parent == folder]
         if folder == Path():
-            yield from (str(output / path) for path in members)
+            yield from (str(output / path) for path in here)
         else:
-            kinds = ", ".join(dict.fromkeys(path.suffix.removeprefix(".") for path in members))
-            yield f"{output / folder}/: {text.count(len(members), 'file')} ({kinds})"
+            kinds = ", ".join(dict.fromkeys(path.suffix.removeprefix(".") for path in here))
+            yield f"{output / folder}/: {text.count(len(here), 'file')} ({kinds})"
     failed = sum(attempt.state == "failed" for benchmark in content.benchmarks for attempt in benchmark.attempts)
     if failed:
         yield f"{text.count(failed, 'experiment')} failed: the page names them"
     if content.summary is not None:
-        yield from _to_know(content.summary)
+        yield from _list_problems(content.summary)
 
 
-def _to_know(summary: Summary) -> Iterator[str]:
-    """What the page says beside its numbers, for those who only read the terminal."""
+def _list_problems(summary: ReportSummary) -> Iterator[str]:
+    """The warnings and problems on the page, for readers of the terminal."""
     if summary.seeds_text:
         yield summary.seeds_text
     yield from failures(summary)
@@ -267,7 +267,7 @@ def _to_know(summary: Summary) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Say]:
-    """Says what is being done: beside a spinner on a terminal, else one line each on stderr."""
+    """Shows progress: beside a spinner on a terminal, otherwise one line each on stderr."""
     from rich.console import Console
 
     console = Console(stderr=True)

@@ -1,7 +1,7 @@
 """Shows a report on this machine while experiments run: `covey report … serve=true`.
 
-A thread serves the report's own files on 127.0.0.1, never to other machines. The main thread looks at the result files
-and writes the report anew when they changed; the page asks for its own date and loads itself again when that did.
+A thread serves the report's own files on 127.0.0.1, never to other machines. The main thread watches the result files
+and rebuilds the report when they change. The page polls its own date and reloads when it changes.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from covey.errors import CoveyError, UsageError
 
 HOST = "127.0.0.1"
 SECONDS_BETWEEN_LOOKS = 2.0
-REST = 4.0  # after a build that took a second, none for so many: experiments need the machine more
+REST = 4.0  # seconds to wait after a build that took one second: experiments need the machine more
 SERVED = {"index.html", "summary.json", "figures", "tables"}
 
-
-Fingerprint = frozenset[tuple[str, int, int]]
+Fingerprint = frozenset[tuple[str, int, int]]  # name, date and size of each file
 
 
 def serve(
     server: ThreadingHTTPServer, folder: Path, paths: Sequence[Path], build: Callable[[], object], seen: Fingerprint
 ) -> None:
-    """Serves the report in `folder`, and builds it again when files below `paths` change, until interrupted.
+    """Serves the report in `folder`, and rebuilds it when files below `paths` change, until interrupted.
 
-    `seen` is their fingerprint from before the report was built: what was written meanwhile is in the next one.
+    `seen` is their fingerprint from before the first build, so files written during it cause another one.
     """
-    for number in (signal.SIGINT, signal.SIGTERM):  # a script's background processes ignore the first
+    for number in (signal.SIGINT, signal.SIGTERM):  # background processes of a script ignore SIGINT
         signal.signal(number, signal.default_int_handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(f"http://{HOST}:{server.server_address[1]}/  (Ctrl-C ends it)", flush=True)
     try:
         watch(folder, paths, build, seen)
     except KeyboardInterrupt:
-        print("\nstopped; the report stays")
+        print("\nstopped; the report is kept")
     finally:
         server.shutdown()
 
 
 def make_server(folder: Path, port: int) -> ThreadingHTTPServer:
+    """A server of the report in `folder`; UsageError if the port is taken."""
     try:
         return ThreadingHTTPServer((HOST, port), functools.partial(Handler, directory=os.fspath(folder)))
     except OSError as error:
@@ -56,7 +56,7 @@ def make_server(folder: Path, port: int) -> ThreadingHTTPServer:
 def watch(
     folder: Path, paths: Sequence[Path], build: Callable[[], object], seen: Fingerprint, looks: int | None = None
 ) -> None:
-    """Builds when something changed since `seen`, for so many looks or for ever. What fails now may not later."""
+    """Rebuilds when files change, for `looks` looks or forever. A build that failed is repeated at the next change."""
     while looks is None or (looks := looks - 1) >= 0:
         time.sleep(SECONDS_BETWEEN_LOOKS)
         now = fingerprint(folder, paths)
@@ -66,21 +66,21 @@ def watch(
         started = time.monotonic()
         try:
             build()
-            print(f"{time.strftime('%H:%M:%S')} written anew", flush=True)
+            print(f"{time.strftime('%H:%M:%S')} rebuilt", flush=True)
         except CoveyError as error:
             print(f"covey: {error}", flush=True)
         time.sleep(REST * (time.monotonic() - started))
 
 
 def fingerprint(folder: Path, paths: Sequence[Path]) -> Fingerprint:
-    """Name, date and size of every file that a report reads, checkpoints and the report itself left out."""
+    """Name, date and size of every file that a report reads, without checkpoints and the report itself."""
     found = set()
     for path in paths:
         for name in _files(path, folder.resolve()):
             try:
                 status = os.stat(name)
             except OSError:
-                continue  # it was just replaced
+                continue  # just replaced
             found.add((name, status.st_mtime_ns, status.st_size))
     return frozenset(found)
 
@@ -99,14 +99,14 @@ def _files(path: Path, report: Path) -> list[str]:
 
 
 class Handler(SimpleHTTPRequestHandler):
-    """The report's files and nothing else of its folder, to requests for this machine by name."""
+    """Serves the report's files and nothing else, to requests that name this machine."""
 
     def send_head(self):  # type: ignore[no-untyped-def]  # as in the base class
-        # A page elsewhere can point its own name at this address, and then read what is served under it.
+        # Another site could point its own name at this address and read the report through it.
         host = (self.headers.get("Host") or "").partition(":")[0]
         path = self.translate_path(self.path)
         first = Path(os.path.relpath(path, self.directory)).parts[:1]
-        # No file name holds a NUL (`/figures/%00`): the base class would open it, and fail.
+        # The base class would fail to open a name with a NUL (`/figures/%00`).
         if host not in (HOST, "localhost") or not {*first} <= SERVED or "\0" in path:
             self.send_error(HTTPStatus.NOT_FOUND)
             return None

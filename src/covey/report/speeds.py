@@ -1,6 +1,6 @@
 """Reads what `covey speed` wrote on several machines and puts it side by side; covey/launch/speed.py has the schema.
 
-What a file does not hold, or holds in another form, stays empty: it may come from another version of covey.
+A file may come from another version of covey. What it lacks, or has in another form, stays empty.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from covey.report import text
 from covey.report.runs import Problem, as_number, find_files
 
 KIND = "covey-speed"
-PARTS = {
+PARTS = {  # of the loop that were timed, with their headings
     "whole": "The whole loop",
     "simulation": "Simulation alone",
     "acting": "Simulation and acting",
@@ -30,15 +30,15 @@ PARTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """One machine."""
+    """What was measured on one machine."""
 
     name: str
     about: str  # processor, cores, memory, versions
     measured: str  # task, algorithm, model
-    rates: Mapping[tuple[str, str, int], float]  # by part, device and number of environments: frames per second
-    limits: Mapping[tuple[str, int], str]  # by device and number of environments: what limits there
+    rates: Mapping[tuple[str, str, int], float]  # frames per second by part, device and number of environments
+    limits: Mapping[tuple[str, int], str]  # what limits the speed, by device and number of environments
     findings: tuple[str, ...]
-    recommendation: str  # words for `covey train`; "" where there are none
+    recommendation: str  # arguments of `covey train`; "" if there are none
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ class SpeedTable:
 
 
 def is_speed_file(path: Path) -> bool:
+    """Whether `covey speed` wrote this file."""
     if path.suffix != ".json" or not os.path.isfile(path):
         return False
     try:
@@ -70,7 +71,7 @@ def find_speeds(paths: Iterable[Path]) -> list[Path]:
 
 
 def read_speeds(paths: Iterable[Path], named: Collection[Path], problems: list[Problem]) -> list[Speed]:
-    """One for each file, with names that tell them apart. Of those not `named` by the user, a bad one is a problem."""
+    """The speeds in each file, with distinct names. A bad file is an error if the user named it, else a problem."""
     speeds: dict[Path, Speed] = {}
     for path in paths:
         try:
@@ -92,6 +93,7 @@ def read_speeds(paths: Iterable[Path], named: Collection[Path], problems: list[P
 
 
 def read_speed(path: Path) -> Speed:
+    """The speeds in a file; UsageError if it holds none."""
     try:
         content = json.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
@@ -122,7 +124,7 @@ def read_speed(path: Path) -> Speed:
 
 
 def speed_tables(speeds: Sequence[Speed]) -> list[SpeedTable]:
-    """One table per part that was timed anywhere."""
+    """One table for each part that was timed on any machine."""
     tables = []
     for part, heading in PARTS.items():
         places = [

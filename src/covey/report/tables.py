@@ -1,51 +1,30 @@
-"""The tables of a report, each as LaTeX (booktabs), CSV and Markdown: `write_tables(summary, folder)`.
+"""The tables of a report: `write_tables(summary, folder)` writes each as LaTeX, CSV and Markdown.
 
-A `Table` is made once from the summary; three functions turn it into text, each with its own escaping. LaTeX and
-Markdown are for readers: rounded, intervals in brackets, the best in bold. CSV is for programs: every digit, limits of
-intervals in columns of their own.
+A `Table` is made once from the summary, and `table_formats.py` turns it into text. LaTeX and Markdown are for readers:
+rounded, intervals in brackets, the best in bold. CSV is for programs: all digits, limits of intervals in their own
+columns.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from covey.files import write_atomically
 from covey.metrics import scored_groups
 from covey.report import text
 from covey.report.statistics import Estimate
-from covey.report.summary import Comparison, Final, Summary
+from covey.report.summary import Final, ReportSummary
+from covey.report.table_formats import FORMS, Row, Table
 
-SCORE_PLACES = 3
 RANKS = "Ranks, 95%"
-FAILED = "†"  # marks what holds runs that failed
+FAILED = "†"  # marks results that include failed runs
 AGGREGATES = (("IQM", "iqm"), ("Median", "median"), ("Mean", "mean"), ("Optimality gap", "optimality_gap"))
 
-Cell = str | int | float | Estimate | None
 
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    cells: tuple[Cell, ...]
-    places: int = SCORE_PLACES  # of its numbers that are not whole
-    best: frozenset[int] = frozenset()  # columns to set in bold
-
-
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    name: str  # of its files, without suffix
-    caption: str
-    columns: tuple[str, ...]
-    rows: tuple[Row, ...]
-
-
-def write_tables(summary: Summary, folder: Path) -> list[Path]:
-    """Writes every table that has rows, in the three forms; returns the files."""
+def write_tables(summary: ReportSummary, folder: Path) -> list[Path]:
+    """Writes every table that has rows, in every format; returns the files."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for table in filter(lambda table: table.rows, make_tables(summary)):
@@ -56,8 +35,8 @@ def write_tables(summary: Summary, folder: Path) -> list[Path]:
     return written
 
 
-def make_tables(summary: Summary) -> list[Table]:
-    """All of them; without rows where the runs do not suffice."""
+def make_tables(summary: ReportSummary) -> list[Table]:
+    """All tables; one that the runs do not suffice for has no rows."""
     return [
         aggregates_table(summary),
         finals_table(summary),
@@ -68,10 +47,8 @@ def make_tables(summary: Summary) -> list[Table]:
     ]
 
 
-# ---------------------------------------------------------------------------------------------------------- tables
-
-
-def aggregates_table(summary: Summary) -> Table:
+def aggregates_table(summary: ReportSummary) -> Table:
+    """Scores and ranks over all tasks."""
     aggregates = summary.aggregates
     best = {name: _best([getattr(a, field).value for a in aggregates], name) for name, field in AGGREGATES}
     rows = tuple(
@@ -98,7 +75,8 @@ def aggregates_table(summary: Summary) -> Table:
     return Table(name="aggregates", caption=caption, columns=columns, rows=rows)
 
 
-def finals_table(summary: Summary) -> Table:
+def finals_table(summary: ReportSummary) -> Table:
+    """Final values: a row per task, a column per algorithm."""
     rows = []
     for task in summary.tasks:
         finals = [summary.final(task, algorithm) for algorithm in summary.algorithms]
@@ -113,21 +91,21 @@ def finals_table(summary: Summary) -> Table:
         )
     seeds = text.span([len(final.seeds) for final in summary.finals])
     caption = _sentences(
-        f"{summary.metric}{f' ({summary.unit})' if summary.unit else ''} per task, mean over seeds ({seeds} per cell)",
+        f"{summary.metric}{f' ({summary.unit})' if summary.unit else ''} per task, averaged over {seeds} seeds",
         summary.final_text,
-        "In brackets, 95% intervals by Student's t",
+        "95% intervals by Student's t are in brackets",
         *failures(summary),
     )
     return Table(name="finals", caption=caption, columns=("Task", *summary.algorithms), rows=tuple(rows))
 
 
 def marked_task(task: str, finals: Sequence[Final | None]) -> str:
-    """Cells are numbers, so that a program can read them: the mark is at the task's name."""
+    """The task's name, marked if a run on it failed. The numbers stay bare so that programs can read them."""
     return f"{task} {FAILED}" if any(final is not None and final.failed for final in finals) else task
 
 
-def failures(summary: Summary) -> list[str]:
-    """In words, which runs failed: `† mappo on vmas/balance: 3 of 5 seeds failed (0, 2, 3)`."""
+def failures(summary: ReportSummary) -> list[str]:
+    """The failed runs of each cell in words: `† mappo on vmas/balance: 3 of 5 seeds failed (0, 2, 3)`."""
     return [
         f"{FAILED} {final.algorithm} on {final.task}: {len(final.failed)} of {len(final.seeds)} seeds failed "
         f"({', '.join(final.failed)})"
@@ -136,15 +114,16 @@ def failures(summary: Summary) -> list[str]:
     ]
 
 
-def groups_table(summary: Summary) -> Table:
+def groups_table(summary: ReportSummary) -> Table:
+    """Returns of each group, on tasks whose groups oppose each other."""
     rows = tuple(
         Row(cells=(final.task, final.algorithm, final.group, final.mean), places=text.places([final.mean.value]))
         for final in summary.group_finals
     )
     caption = _sentences(
-        "Returns of groups that oppose each other, mean over seeds",
+        "Returns of groups that oppose each other, averaged over seeds",
         *(f"{task}: {describe_teams(teams)}" for task, teams in summary.teams.items()),
-        "In brackets, 95% intervals by Student's t",
+        "95% intervals by Student's t are in brackets",
     )
     return Table(name="groups", caption=caption, columns=("Task", "Algorithm", "Group", "Return"), rows=rows)
 
@@ -155,13 +134,14 @@ def describe_teams(teams: Sequence[Sequence[str]]) -> str:
     return f"{against}; mean_return is that of {' and '.join(scored_groups(teams))}"
 
 
-def improvements_table(summary: Summary) -> Table:
+def improvements_table(summary: ReportSummary) -> Table:
+    """Pairs of algorithms over all tasks."""
     rows = tuple(
         Row(cells=(c.first, c.second, len(c.tasks), c.probability, c.p_value, c.p_corrected))
         for c in summary.improvements
     )
     caption = _sentences(
-        "Probability that a run of the first algorithm beats one of the second, mean over tasks",
+        "Probability that a run of the first algorithm beats one of the second, averaged over tasks",
         summary.interval_text,
         summary.seeds_text,
         summary.test_text,
@@ -170,9 +150,20 @@ def improvements_table(summary: Summary) -> Table:
     return Table(name="improvements", caption=caption, columns=columns, rows=rows)
 
 
-def task_comparisons_table(summary: Summary) -> Table:
+def task_comparisons_table(summary: ReportSummary) -> Table:
+    """Pairs of algorithms on each task."""
     rows = tuple(
-        Row(cells=(task_of(c), c.first, c.second, c.probability.value, c.p_value, c.p_corrected, c.smallest_p))
+        Row(
+            cells=(
+                text.name_list(c.tasks),
+                c.first,
+                c.second,
+                c.probability.value,
+                c.p_value,
+                c.p_corrected,
+                c.smallest_p,
+            )
+        )
         for c in summary.task_comparisons
     )
     caption = _sentences("Pairs of algorithms, task by task", summary.test_text)
@@ -180,7 +171,8 @@ def task_comparisons_table(summary: Summary) -> Table:
     return Table(name="task_comparisons", caption=caption, columns=columns, rows=rows)
 
 
-def costs_table(summary: Summary) -> Table:
+def costs_table(summary: ReportSummary) -> Table:
+    """How long runs took."""
     rows = tuple(
         Row(
             cells=(
@@ -213,20 +205,20 @@ def costs_table(summary: Summary) -> Table:
         "Frames per second",
         "Device",
     )
-    caption = "Cost of a run, mean over seeds. Training is collecting and updating."
+    caption = "Cost per run, averaged over seeds. Training is collecting and updating."
     return Table(name="costs", caption=caption, columns=columns, rows=rows)
 
 
-def mean_rank(summary: Summary, algorithm: str) -> Estimate | None:
-    """Without limits: those of the ranks are whole numbers and no interval of their mean (`likely_ranks`)."""
+def mean_rank(summary: ReportSummary, algorithm: str) -> Estimate | None:
+    """An algorithm's mean rank. It has no limits: `likely_ranks` has the range of its ranks."""
     if summary.ranking is None or algorithm not in summary.ranking.algorithms:
         return None
     value = float(summary.ranking.mean_rank.value[summary.ranking.algorithms.index(algorithm)])
     return Estimate(value=value, low=math.nan, high=math.nan)
 
 
-def likely_ranks(summary: Summary, algorithm: str) -> str:
-    """The ranks that an algorithm has in 95% of the bootstrap's repetitions: `1`, or `1 to 3`; "" where not known."""
+def likely_ranks(summary: ReportSummary, algorithm: str) -> str:
+    """The ranks of an algorithm in 95% of the bootstrap's repetitions: `1`, or `1 to 3`; "" if unknown."""
     if summary.ranking is None or algorithm not in summary.ranking.algorithms:
         return ""
     band = summary.ranking.mean_rank[summary.ranking.algorithms.index(algorithm)]
@@ -235,21 +227,17 @@ def likely_ranks(summary: Summary, algorithm: str) -> str:
     return f"{band.low:.0f}" if band.low == band.high else f"{band.low:.0f} to {band.high:.0f}"
 
 
-def task_of(comparison: Comparison) -> str:
-    return text.name_list(comparison.tasks)
-
-
 def _whole(value: float | None) -> int | None:
     return None if value is None or not math.isfinite(value) else round(value)
 
 
 def _best(values: Sequence[float], aggregate: str) -> frozenset[int]:
-    """Scores are better when larger, whichever way the metric points; the optimality gap is what is missing to 1."""
+    """Where the best values are. Larger scores are better for every metric, but smaller optimality gaps."""
     return _largest([-value for value in values] if aggregate == "Optimality gap" else values)
 
 
 def _largest(values: Sequence[float]) -> frozenset[int]:
-    """Where the largest stand; nowhere if there is nothing to compare."""
+    """Where the largest values are; nowhere if there are fewer than two to compare."""
     finite = [value for value in values if math.isfinite(value)]
     if len(finite) < 2:
         return frozenset()
@@ -258,123 +246,3 @@ def _largest(values: Sequence[float]) -> frozenset[int]:
 
 def _sentences(*parts: str) -> str:
     return " ".join(f"{part.rstrip('.')}." for part in parts if part)
-
-
-# ----------------------------------------------------------------------------------------------------------- forms
-
-
-def to_csv(table: Table) -> str:
-    output = io.StringIO()
-    writer = csv.writer(output, lineterminator="\n")
-    with_interval = [_has_estimates(table, column) for column in range(len(table.columns))]
-    writer.writerow(
-        cell
-        for name, wide in zip(table.columns, with_interval, strict=True)
-        for cell in ([_csv_text(f"{name}{part}") for part in ("", " low", " high")] if wide else [_csv_text(name)])
-    )
-    for row in table.rows:
-        writer.writerow(
-            value for cell, wide in zip(row.cells, with_interval, strict=True) for value in _csv_cells(cell, wide)
-        )
-    return output.getvalue()
-
-
-def to_markdown(table: Table) -> str:
-    rules = (" --- " if _is_text(table, column) else " ---: " for column in range(len(table.columns)))
-    lines = [f"| {' | '.join(map(escape_markdown, table.columns))} |", f"|{'|'.join(rules)}|"]
-    for row in table.rows:
-        cells = [_markdown_cell(cell, row.places) for cell in row.cells]
-        lines.append(f"| {' | '.join(f'**{cell}**' if c in row.best else cell for c, cell in enumerate(cells))} |")
-    return "\n".join([*lines, "", escape_markdown(table.caption), ""])
-
-
-def to_latex(table: Table) -> str:
-    """For a document that has \\usepackage{booktabs}."""
-    alignment = "".join("l" if _is_text(table, column) else "r" for column in range(len(table.columns)))
-    body = []
-    for row in table.rows:
-        cells = [_latex_cell(cell, row.places) for cell in row.cells]
-        body.append(" & ".join(f"\\textbf{{{cell}}}" if c in row.best else cell for c, cell in enumerate(cells)))
-    return "\n".join(
-        [
-            "\\begin{table}",
-            "\\centering",
-            f"\\caption{{{escape_latex(table.caption)}}}",
-            f"\\label{{tab:{table.name.replace('_', '-')}}}",
-            f"\\begin{{tabular}}{{{alignment}}}",
-            "\\toprule",
-            f"{' & '.join(map(escape_latex, table.columns))} \\\\",
-            "\\midrule",
-            *(f"{line} \\\\" for line in body),
-            "\\bottomrule",
-            "\\end{tabular}",
-            "\\end{table}",
-            "",
-        ]
-    )
-
-
-FORMS: dict[str, Callable[[Table], str]] = {"tex": to_latex, "csv": to_csv, "md": to_markdown}
-
-LATEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "[": "{[}",  # after a line's \\ or a command, a bare one would open an optional argument
-    "]": "{]}",
-    **{character: f"\\{character}" for character in "&%$#_{}"},
-}
-
-
-def escape_latex(name: str) -> str:
-    return "".join(LATEX.get(character, character) for character in name)
-
-
-def escape_markdown(name: str) -> str:
-    """Also against HTML, which Markdown passes on."""
-    return re.sub(r"([\\`*_|\[\]~])", r"\\\1", name.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
-
-
-def _latex_cell(cell: Cell, digits: int) -> str:
-    return escape_latex(cell) if isinstance(cell, str) else _rounded(cell, digits).replace("-", "$-$")
-
-
-def _markdown_cell(cell: Cell, digits: int) -> str:
-    return escape_markdown(cell) if isinstance(cell, str) else _rounded(cell, digits)
-
-
-def _rounded(cell: int | float | Estimate | None, digits: int) -> str:
-    if cell is None:
-        return ""
-    if isinstance(cell, Estimate):
-        return text.estimate(cell, digits)
-    return text.number(cell, 0 if isinstance(cell, int) else digits)
-
-
-def _csv_cells(cell: Cell, wide: bool) -> list[str]:
-    if not wide:
-        return [_csv_number(cell)]
-    values = (cell.value, cell.low, cell.high) if isinstance(cell, Estimate) else (None, None, None)
-    return [_csv_number(value) for value in values]
-
-
-def _csv_number(cell: Cell) -> str:
-    if isinstance(cell, str):
-        return _csv_text(cell)
-    return "" if cell is None or (isinstance(cell, float) and not math.isfinite(cell)) else str(cell)
-
-
-def _csv_text(name: str) -> str:
-    """Spreadsheets run text that begins like a formula; the apostrophe keeps it text."""
-    return f"'{name}" if name.startswith(("=", "+", "-", "@")) else name
-
-
-def _has_estimates(table: Table, column: int) -> bool:
-    return any(isinstance(row.cells[column], Estimate) for row in table.rows)
-
-
-def _is_text(table: Table, column: int) -> bool:
-    return all(isinstance(row.cells[column], str) for row in table.rows)

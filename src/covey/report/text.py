@@ -1,7 +1,7 @@
 """Names and numbers as text, the same way in figures, tables and on the page.
 
-Names come from files that anyone may have written: `clean` is applied to each once, before anything shows it. All
-numbers of one column share their places behind the point, which `places` derives from the largest of them.
+Names come from files that anyone may have written, so each passes through `clean` once, before anything shows it.
+All numbers of a column have the same number of digits behind the point, which `places` derives from the largest.
 """
 
 from __future__ import annotations
@@ -14,20 +14,22 @@ from collections.abc import Collection, Iterable
 from covey.report.statistics import Estimate
 
 UNDEFINED = "n/a"
+SCORE_PLACES = 3  # digits behind the point of a score
 
 
 def clean(text: str) -> str:
-    """Without control characters and halves of surrogate pairs, which neither XML nor UTF-8 can hold."""
+    """Removes control characters and lone surrogates, which XML or UTF-8 cannot hold."""
     printable = "".join(" " if ord(c) < 32 or 0x7F <= ord(c) < 0xA0 or 0xD800 <= ord(c) < 0xE000 else c for c in text)
     return " ".join(printable.split()) or "(no name)"
 
 
 def shorten(text: str, length: int) -> str:
+    """At most `length` characters; an ellipsis marks what was cut."""
     return text if len(text) <= length else f"{text[: length - 1].rstrip()}…"
 
 
 def shorten_all(names: Collection[str], length: int) -> dict[str, str]:
-    """By name, each shortened, no two alike: of those that begin alike, ends are kept; then numbers tell them apart."""
+    """Each name and its shortened form, no two the same. Names that begin alike keep their ends or are numbered."""
     beginnings = Counter(shorten(name, length) for name in names)
     short: dict[str, str] = {}
     for name in names:
@@ -42,7 +44,7 @@ def shorten_all(names: Collection[str], length: int) -> dict[str, str]:
 
 
 def file_stem(text: str, taken: Collection[str] = ()) -> str:
-    """`text` as the stem of a file's name, unlike any of `taken`: vmas/balance → vmas-balance."""
+    """`text` as the stem of a file name that is not in `taken`: vmas/balance → vmas-balance."""
     stem = re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-._")[:80] or "unnamed"
     number, unique = 2, stem
     while unique in taken:
@@ -51,7 +53,7 @@ def file_stem(text: str, taken: Collection[str] = ()) -> str:
 
 
 def places(values: Iterable[float]) -> int:
-    """How many places behind the point these values want: four digits of the largest, but three places above 0.01."""
+    """Digits behind the point: so that the largest value has four significant digits; at most three above 0.01."""
     largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
     if largest == 0.0:
         return 2
@@ -60,7 +62,7 @@ def places(values: Iterable[float]) -> int:
 
 
 def number(value: float | None, digits: int) -> str:
-    """With thousands separated; zero has no sign."""
+    """A number with separated thousands; zero has no sign."""
     if value is None or not math.isfinite(value):
         return UNDEFINED
     text = f"{value:,.{digits}f}"
@@ -68,7 +70,7 @@ def number(value: float | None, digits: int) -> str:
 
 
 def estimate(value: Estimate, digits: int) -> str:
-    """`0.51 [0.42, 0.60]`, or the number alone where it has no interval."""
+    """`0.51 [0.42, 0.60]`, or the number alone if it has no interval."""
     middle = number(value.value, digits)
     if not (math.isfinite(value.low) and math.isfinite(value.high)):
         return middle
@@ -76,7 +78,7 @@ def estimate(value: Estimate, digits: int) -> str:
 
 
 def probability(value: float) -> str:
-    """A p-value: below a thousandth only that."""
+    """A p-value, or `< 0.001`."""
     if not math.isfinite(value):
         return UNDEFINED
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
@@ -88,7 +90,7 @@ def count(amount: int, thing: str) -> str:
 
 
 def span(values: Collection[float], digits: int = 0) -> str:
-    """`3`, or `3 to 5` where they differ."""
+    """`3`, or `3 to 5` if they differ."""
     if not values:
         return UNDEFINED
     low, high = number(min(values), digits), number(max(values), digits)
@@ -96,7 +98,7 @@ def span(values: Collection[float], digits: int = 0) -> str:
 
 
 def name_list(names: Iterable[str], most: int = 12) -> str:
-    """Names separated by commas; beyond `most`, how many more there are."""
+    """At most `most` names, separated by commas, and the number of the others."""
     names = list(names)
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
