@@ -24,10 +24,18 @@ from covey.launch.benchmark import make_benchmark
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy of the sources, so that pages that were generated before cannot stand in for missing ones."""
-    folder = tmp_path_factory.mktemp("docs")
+def test_site(tmp_path: Path) -> None:
+    """One test, since workers of the suite would each build a site of their own."""
+    site = build(tmp_path)
+    check_all_that_is_registered_has_a_page(site)
+    check_pages_load_nothing_from_elsewhere(site)
+    check_what_pages_point_to_is_there(site)
+    check_equations_are_typeset_by_a_copy_of_our_own(site)
+    check_a_task_page_says_what_the_task_is(site)
+
+
+def build(folder: Path) -> Path:
+    """The site, from a copy of the sources, so that no page that was generated before can stand in for a missing one."""
     shutil.copytree(ROOT / "docs", folder / "docs", ignore=shutil.ignore_patterns("generated", "__pycache__"))
     for name in ("results", "examples"):
         (folder / name).symlink_to(ROOT / name)
@@ -65,7 +73,7 @@ def pages(site: Path) -> Iterator[tuple[Path, Links]]:
             yield path, Links(path.read_text(encoding="utf-8"))
 
 
-def test_all_that_is_registered_has_a_page(site: Path) -> None:
+def check_all_that_is_registered_has_a_page(site: Path) -> None:
     kinds = {"tasks": registry.tasks, "algorithms": registry.algorithms, "models": registry.models}
     wanted = [f"generated/{kind}/{entry.name}.html" for kind, entries in kinds.items() for entry in entries]
     assert len(wanted) > 150
@@ -74,14 +82,14 @@ def test_all_that_is_registered_has_a_page(site: Path) -> None:
     assert all(f"covey {verb}" in command_line for verb in VERBS)
 
 
-def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
+def check_pages_load_nothing_from_elsewhere(site: Path) -> None:
     elsewhere = {link for _, links in pages(site) for link in links.loaded if re.match(r"(https?:)?//", link)}
     assert elsewhere == set()
     styles = [path.read_text(encoding="utf-8") for path in (site / "_static").rglob("*.css")]
     assert not [style for style in styles if re.search(r"(@import|url\()\s*['\"]?(https?:)?//", style)]
 
 
-def test_what_pages_point_to_is_there(site: Path) -> None:
+def check_what_pages_point_to_is_there(site: Path) -> None:
     found = {path.resolve(): links for path, links in pages(site)}
     missing = set()
     for path, links in found.items():
@@ -95,13 +103,13 @@ def test_what_pages_point_to_is_there(site: Path) -> None:
     assert missing == set()
 
 
-def test_equations_are_typeset_by_a_copy_of_our_own(site: Path) -> None:
+def check_equations_are_typeset_by_a_copy_of_our_own(site: Path) -> None:
     page = (site / "generated" / "algorithms" / "mappo.html").read_text(encoding="utf-8")
     assert "\\mathbb{E}" in page and "_static/mathjax.js" in page
     assert (site / "_static" / "mathjax.js").stat().st_size > 1_000_000
 
 
-def test_a_task_page_says_what_the_task_is(site: Path) -> None:
+def check_a_task_page_says_what_the_task_is(site: Path) -> None:
     page = (site / "generated" / "tasks" / "vmas" / "navigation.html").read_text(encoding="utf-8")
     for text in ("lidar_range", "3", "18", "acts at random", "navigation.png", "sum of the agent"):
         assert text in page
