@@ -35,7 +35,7 @@ def test_site(tmp_path: Path) -> None:
 
 
 def build(folder: Path) -> Path:
-    """The site, from a copy of the sources, so that no page that was generated before can stand in for a missing one."""
+    """The site, from a copy of the sources, so that no page of an earlier build can stand in for a missing one."""
     shutil.copytree(ROOT / "docs", folder / "docs", ignore=shutil.ignore_patterns("generated", "__pycache__"))
     for name in ("results", "examples"):
         (folder / name).symlink_to(ROOT / name)
