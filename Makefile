@@ -10,7 +10,7 @@ DEV_READY := .venv/.ready-dev
 # Where it is set, every process would compile all of JAX's modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: train test suite slow lint setup setup-dev lock clean
+.PHONY: train test suite slow lint docs setup setup-dev lock clean
 
 train: $(RUN_READY)
 	$(BIN)/covey train
@@ -28,6 +28,11 @@ slow: $(DEV_READY)
 lint: $(DEV_READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# The site, in build/docs/index.html. tests/test_docs.py builds it too, so a warning fails `make test`.
+docs: $(DEV_READY)
+	$(BIN)/python -m sphinx -b html -W --keep-going -q docs build/docs
+	@echo "open build/docs/index.html"
 
 setup: $(RUN_READY)
 setup-dev: $(DEV_READY)
@@ -55,7 +60,7 @@ lock:
 	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
 	.venv-lock/bin/python -m pip install --disable-pip-version-check --quiet . 'pandas<3'
 	.venv-lock/bin/python -m pip freeze --exclude covey > .venv-lock/run
-	.venv-lock/bin/python -m pip install --disable-pip-version-check --quiet '.[dev,wandb,tensorboard,mlflow]'
+	.venv-lock/bin/python -m pip install --disable-pip-version-check --quiet '.[dev,docs,wandb,tensorboard,mlflow]'
 	.venv-lock/bin/python -m pip freeze --exclude covey > .venv-lock/all
 	{ sed -n 1p requirements.lock; cat .venv-lock/run; } > .venv-lock/new && mv .venv-lock/new requirements.lock
 	{ sed -n 1,2p requirements-dev.lock; grep -vxFf .venv-lock/run .venv-lock/all; } > .venv-lock/new \
@@ -63,4 +68,4 @@ lock:
 	rm -rf .venv-lock build
 
 clean:
-	rm -rf .venv .venv-lock build .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-lock build docs/generated .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis

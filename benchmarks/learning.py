@@ -3,7 +3,7 @@
   python benchmarks/learning.py list                             names, commands and numbers to reach
   python benchmarks/learning.py run NAME [--seeds 3]             trains, then writes results/NAME.json
   python benchmarks/learning.py run NAME algorithm.lr=1e-3       further overrides become part of the command
-  python benchmarks/learning.py table                            results/README.md, curves.png, the README's table
+  python benchmarks/learning.py table                            results/README.md, curves.png, docs/results.md
 
 `run` calls `covey train` once for all seeds. Seeds that are finished in the run directory stay as they are, unfinished
 ones go on where they stopped, and a run directory of another configuration is refused, not overwritten.
@@ -592,7 +592,7 @@ def write_table(folder: Path) -> None:
     draw_curves(results, folder / "curves.png")
     print(f"wrote {folder / 'README.md'} and {folder / 'curves.png'}")
     if folder.resolve() == ROOT / "results":
-        write_readme(ROOT / "README.md", results)
+        write_docs(ROOT / "docs" / "results.md", results)
 
 
 def describe_against(results: list[dict[str, Any]]) -> str:
@@ -612,14 +612,17 @@ def describe_scores(scores: dict[str, list[float]]) -> str:
     return ", ".join(f"{name} {describe_mean(*pair)}" for name, pair in scores.items() if name != "episode_length")
 
 
-def write_readme(path: Path, results: list[dict[str, Any]]) -> None:
-    """Puts short tables between the marks in the README."""
-    columns = ("task", "algorithm", "frames", "minutes", "seeds", "what counts", "mean", "to reach")
+def write_docs(path: Path, results: list[dict[str, Any]]) -> None:
+    """Puts short tables between the marks in the documentation's page of results."""
+    columns = ("task", "algorithm, model", "metric", "mean", "frames", "minutes", "seeds")
     rows = [" | ".join(columns), " | ".join("---" for _ in columns)]
     for result in results:
-        _, _, _, _, frames, minutes, seeds, value, threshold, *_ = make_row(result)
         algorithm = ", ".join(filter(None, [result["algorithm"], result["model"], result.get("label")]))
-        rows.append(" | ".join([result["task"], algorithm, frames, minutes, seeds, result["metric"], value, threshold]))
+        task = f"[{result['task']}](generated/tasks/{result['task']}.md)"
+        minutes = f"{sum(result['minutes']) / len(result['minutes']):.1f}"
+        mean, frames = describe_value(result).replace(" ", "\N{NO-BREAK SPACE}"), f"{result['frames']:,}"
+        cells = [task, algorithm, f"`{result['metric']}`", mean, frames, minutes, str(len(result["seeds"]))]
+        rows.append(" | ".join(cells))
     text = path.read_text(encoding="utf-8")
     text = put_between_marks(text, "results", "".join(f"| {row} |\n" for row in rows))
     text = put_between_marks(text, "nine algorithms", describe_benchmark(ROOT / "results" / "vmas_nine"))
@@ -656,7 +659,7 @@ def put_between_marks(text: str, name: str, table: str) -> str:
     before, _, rest = text.partition(first)
     _, mark, after = rest.partition(last)
     if not mark:
-        sys.exit(f"no place for {name} in the README: {first} … {last}")
+        sys.exit(f"no place for {name} in docs/results.md: {first} … {last}")
     return f"{before}{first}\n\n{table}\n{last}{after}"
 
 

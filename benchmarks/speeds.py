@@ -3,7 +3,7 @@
 Each file was written by one script of this folder; `FILES` has its options and says what to read from it.
 
   python benchmarks/speeds.py             prints the table
-  python benchmarks/learning.py table     puts it into results/README.md, and what compares with others into README.md
+  python benchmarks/learning.py table     puts it into results/README.md, comparisons with others into docs/results.md
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Row:
 class File:
     script: str  # and its options
     rows: Callable[[Figures], Iterator[Row]]
-    peer: bool = False  # compares with another system: for README.md
+    peer: bool = False  # compares with another system: for docs/results.md
 
 
 def at_least(value: float, target: float) -> str:
@@ -185,17 +185,19 @@ FILES = {
 
 
 def make_table(folder: Path, peers_only: bool = False) -> str:
-    """Markdown. The long one names the script and options that wrote each figure."""
-    lines = ["| what | measured | to reach |", "| --- | --- | --- |"]
+    """Markdown. The long one says what was to be reached, and names the script and options that wrote each figure."""
+    lines = ["| what | measured |", "| --- | --- |"]
     if not peers_only:
-        lines = [line + end for line, end in zip(lines, (" script and options |", " --- |"), strict=True)]
+        lines = [
+            line + end for line, end in zip(lines, (" to reach | script and options |", " --- | --- |"), strict=True)
+        ]
     for name, file in FILES.items():
         path = folder / f"benchmark-{name}.json"
         if not path.exists() or (peers_only and not file.peer):
             continue
         for row in file.rows(json.loads(path.read_text(encoding="utf-8"))):
-            line = f"| {row.what} | {row.measured} | {row.to_reach} |"
-            lines.append(line if peers_only else f"{line} `{file.script}` |")
+            line = f"| {row.what} | {row.measured} |"
+            lines.append(line if peers_only else f"{line} {row.to_reach} | `{file.script}` |")
     return "\n".join(lines) + "\n"
 
 

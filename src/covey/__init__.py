@@ -12,31 +12,39 @@ if TYPE_CHECKING:
     from covey.algorithms.base import make_algorithm
     from covey.envs.base import TaskConfig, make_env
     from covey.envs.check import check_env
+    from covey.experiment.evaluation import evaluate_run as evaluate
     from covey.experiment.experiment import Experiment
     from covey.experiment.policy import load
+    from covey.launch.from_python import benchmark
     from covey.networks.network import make_model
     from covey.registry import register_algorithm, register_model, register_task
+    from covey.report.from_python import report
 
     __version__: str
 
 _HOMES = {
-    "Experiment": "covey.experiment.experiment",
-    "TaskConfig": "covey.envs.base",
-    "check_env": "covey.envs.check",
-    "load": "covey.experiment.policy",
-    "make_algorithm": "covey.algorithms.base",
-    "make_env": "covey.envs.base",
-    "make_model": "covey.networks.network",
-    "register_algorithm": "covey.registry",
-    "register_model": "covey.registry",
-    "register_task": "covey.registry",
+    "Experiment": "covey.experiment.experiment:Experiment",
+    "TaskConfig": "covey.envs.base:TaskConfig",
+    "benchmark": "covey.launch.from_python:benchmark",
+    "check_env": "covey.envs.check:check_env",
+    "evaluate": "covey.experiment.evaluation:evaluate_run",
+    "load": "covey.experiment.policy:load",
+    "make_algorithm": "covey.algorithms.base:make_algorithm",
+    "make_env": "covey.envs.base:make_env",
+    "make_model": "covey.networks.network:make_model",
+    "register_algorithm": "covey.registry:register_algorithm",
+    "register_model": "covey.registry:register_model",
+    "register_task": "covey.registry:register_task",
+    "report": "covey.report",  # a package that can be called
 }
 
 __all__ = [
     "Experiment",
     "TaskConfig",
     "__version__",
+    "benchmark",
     "check_env",
+    "evaluate",
     "load",
     "make_algorithm",
     "make_env",
@@ -44,6 +52,7 @@ __all__ = [
     "register_algorithm",
     "register_model",
     "register_task",
+    "report",
 ]
 
 
@@ -54,7 +63,9 @@ def __getattr__(name: str) -> Any:
         return version("covey")
     if name not in _HOMES:
         raise AttributeError(f"module 'covey' has no attribute '{name}'")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    module, _, attribute = _HOMES[name].partition(":")
+    found = importlib.import_module(module)
+    return getattr(found, attribute) if attribute else found
 
 
 def __dir__() -> list[str]:

@@ -275,3 +275,7 @@ class Algorithm:
     acting: Callable[[PyTree], PyTree] = _whole_state
     sequence_length: int = 1
     groups: Mapping[str, Algorithm] = dataclasses.field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        memory = f", sequences of {self.sequence_length}" if self.sequence_length > 1 else ""
+        return f"Algorithm({', '.join(self.groups) or 'one group'}{memory})"

@@ -22,6 +22,9 @@ class Wrapper:
     def __init__(self, env: Env):
         self.env = env
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.env!r})"
+
     @property
     def spec(self) -> EnvSpec:
         return self.env.spec

@@ -47,6 +47,10 @@ class Summary:
     run_directory: Path
     by_group: Mapping[str, Returns] = dataclasses.field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        returns = f"mean return {sum(self.returns_after) / max(1, len(self.returns_after)):.4g}"
+        return f"Summary({self.title}: {self.frames:,} frames, {returns}, {self.run_directory})"
+
 
 class Console:
     """Progress of one run, as a context manager.

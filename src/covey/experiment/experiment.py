@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -56,23 +57,30 @@ class Experiment:
     ) -> None:
         callback_names, self.callbacks = split_callbacks(callbacks)
         values = {**choices, **(fields or {})} | ({"callbacks": callback_names} if callback_names else {})
-        self.config = compose([f"{name}={_as_override(value)}" for name, value in values.items()])
+        self.config = compose([f"{name}={as_override(value)}" for name, value in values.items()])
 
     def run(self) -> list[Summary]:
         """Trains; one summary per seed."""
         return train(self.config, self.callbacks)
 
+    def __repr__(self) -> str:
+        config = self.config
+        seeds = f"seed {config.seed}" if config.seeds is None else f"seeds {', '.join(map(str, config.seeds))}"
+        frames = f"{config.experiment.frames:,} frames"
+        return f"Experiment({config.algorithm.label} on {config.task.name}, {config.model.label}, {seeds}, {frames})"
 
-def _as_override(value: Any) -> str:
+
+def as_override(value: Any) -> str:
+    """A value as the command line would have it."""
     if value is None:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (list, tuple)):
-        return "[" + ",".join(_as_override(item) for item in value) + "]"
+        return "[" + ",".join(as_override(item) for item in value) + "]"
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{name}:{_as_override(item)}" for name, item in value.items()) + "}"
-    return str(value.name if hasattr(value, "name") else value)
+        return "{" + ",".join(f"{name}:{as_override(item)}" for name, item in value.items()) + "}"
+    return str(value.name if isinstance(value, enum.Enum) else value)
 
 
 def train(config: Config, callbacks: Sequence[Callback] = (), store: ProgramStore | None = None) -> list[Summary]:

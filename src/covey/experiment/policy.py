@@ -44,6 +44,10 @@ class Policy:
         self._acting = algorithm.acting(learner)
         self._act = jax.jit(algorithm.act, static_argnums=4)
 
+    def __repr__(self) -> str:
+        frames = "" if self.frames is None else f", {self.frames:,} frames"
+        return f"Policy({self.config.algorithm.label} on {self.config.task.name}, {self.config.model.label}{frames})"
+
     @property
     def parameters(self) -> dict[str, Any]:
         """Every group's parameters as a plain nested dict of NumPy arrays."""

@@ -15,5 +15,25 @@ page.py           ReportSummary  →  index.html, made of sections/, pieces.py a
 text.py           names and numbers as text
 
 report.py         `covey report`: all of the above
+from_python.py    the same from Python: `covey.report(…)`
 serve.py          shows the page on this machine and rebuilds it while experiments run
 """
+
+from __future__ import annotations
+
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+
+class _Callable(types.ModuleType):
+    """`covey.report` is this package, and the function that users call beside `covey.evaluate`."""
+
+    def __call__(self, *runs: str | Path, **options: Any) -> Path:
+        from covey.report.from_python import report
+
+        return report(*runs, **options)
+
+
+sys.modules[__name__].__class__ = _Callable

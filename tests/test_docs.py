@@ -1,0 +1,155 @@
+"""The documentation builds without a warning, has a page for all that is registered, and needs no network."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urldefrag
+
+import pytest
+
+from covey import registry
+from covey.cli import VERBS
+from covey.errors import UsageError
+from covey.experiment.compose import compose
+from covey.launch.benchmark import make_benchmark
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_site(tmp_path: Path) -> None:
+    """One test, since workers of the suite would each build a site of their own."""
+    site = build(tmp_path)
+    check_all_that_is_registered_has_a_page(site)
+    check_pages_load_nothing_from_elsewhere(site)
+    check_what_pages_point_to_is_there(site)
+    check_equations_are_typeset_by_a_copy_of_our_own(site)
+    check_a_task_page_says_what_the_task_is(site)
+
+
+def build(folder: Path) -> Path:
+    """The site, from a copy of the sources, so that no page of an earlier build can stand in for a missing one."""
+    shutil.copytree(ROOT / "docs", folder / "docs", ignore=shutil.ignore_patterns("generated", "__pycache__"))
+    for name in ("results", "examples"):
+        (folder / name).symlink_to(ROOT / name)
+    command = [sys.executable, "-m", "sphinx", "-b", "html", "-W", "--keep-going", "-q", "-d", "cache", "docs", "site"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280, env=os.environ)
+    assert done.returncode == 0, done.stderr[-3_000:]
+    return folder / "site"
+
+
+class Links(HTMLParser):
+    """What a page points to: links of readers, and what the browser loads."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.followed: list[str] = []
+        self.loaded: list[str] = []
+        self.anchors: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value for name, value in attrs if value}
+        if "id" in values:
+            self.anchors.add(values["id"])
+        if tag == "a" and "href" in values:
+            self.followed.append(values["href"])
+        elif tag == "link" and values.get("rel") in ("stylesheet", "icon", "preload", "shortcut icon"):
+            self.loaded.append(values["href"])
+        elif "src" in values:
+            self.loaded.append(values["src"])
+
+
+def pages(site: Path) -> Iterator[tuple[Path, Links]]:
+    for path in sorted(site.rglob("*.html")):
+        if "_static" not in path.parts:
+            yield path, Links(path.read_text(encoding="utf-8"))
+
+
+def check_all_that_is_registered_has_a_page(site: Path) -> None:
+    kinds = {"tasks": registry.tasks, "algorithms": registry.algorithms, "models": registry.models}
+    wanted = [f"generated/{kind}/{entry.name}.html" for kind, entries in kinds.items() for entry in entries]
+    assert len(wanted) > 150
+    assert [name for name in wanted if not (site / name).is_file()] == []
+    command_line = (site / "generated" / "reference" / "command-line.html").read_text(encoding="utf-8")
+    assert all(f"covey {verb}" in command_line for verb in VERBS)
+
+
+def check_pages_load_nothing_from_elsewhere(site: Path) -> None:
+    elsewhere = {link for _, links in pages(site) for link in links.loaded if re.match(r"(https?:)?//", link)}
+    assert elsewhere == set()
+    styles = [path.read_text(encoding="utf-8") for path in (site / "_static").rglob("*.css")]
+    assert not [style for style in styles if re.search(r"(@import|url\()\s*['\"]?(https?:)?//", style)]
+
+
+def check_what_pages_point_to_is_there(site: Path) -> None:
+    found = {path.resolve(): links for path, links in pages(site)}
+    missing = set()
+    for path, links in found.items():
+        for link in [*links.followed, *links.loaded]:
+            target, anchor = urldefrag(link)
+            if re.match(r"\w+:|//", link):
+                continue
+            file = (path.parent / unquote(target.partition("?")[0])).resolve() if target else path
+            if not file.exists() or (anchor and file in found and unquote(anchor) not in found[file].anchors):
+                missing.add(f"{path.relative_to(site)}: {link}")
+    assert missing == set()
+
+
+def check_equations_are_typeset_by_a_copy_of_our_own(site: Path) -> None:
+    page = (site / "generated" / "algorithms" / "mappo.html").read_text(encoding="utf-8")
+    assert "\\mathbb{E}" in page and "_static/mathjax.js" in page
+    assert (site / "_static" / "mathjax.js").stat().st_size > 1_000_000
+
+
+def check_a_task_page_says_what_the_task_is(site: Path) -> None:
+    page = (site / "generated" / "tasks" / "vmas" / "navigation.html").read_text(encoding="utf-8")
+    for text in ("lidar_range", "3", "18", "acts at random", "navigation.png", "sum of the agent"):
+        assert text in page
+
+
+TEXTS = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "how-to").glob("*.md")]
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    """Every line of the documents that a shell would run, with lines that go on joined, and its file."""
+    for path in sorted(TEXTS):
+        for block in re.findall(r"```sh\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL):
+            yield from ((path.name, line) for line in re.sub(r"\\\n\s*", "", block).splitlines())
+
+
+def test_brackets_are_quoted_in_commands() -> None:
+    """zsh would take them for patterns."""
+    bare = [(name, re.sub(r"'[^']*'|\"[^\"]*\"|#.*", "", line)) for name, line in commands()]
+    assert [(name, line) for name, line in bare if "[" in line or "{" in line] == []
+
+
+OWN = re.compile(r"my_|mine/|\$|=runs/|…")  # needs files that only its reader has
+
+
+def test_commands_are_what_covey_takes() -> None:
+    checked = 0
+    for name, line in commands():
+        words = shlex.split(line, comments=True)
+        if words[:2] not in (["covey", "train"], ["covey", "benchmark"]) or OWN.search(line.partition("run_dir")[0]):
+            continue
+        try:
+            compose(words[2:]) if words[1] == "train" else make_benchmark(words[2:])
+        except UsageError as error:
+            pytest.fail(f"{name}: {line}: {error}")
+        checked += 1
+    assert checked > 25
+
+
+def test_the_readme_is_short_and_its_links_are_there() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.encode()) < 8_500
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
+    assert links and [link for link in links if not (ROOT / link).exists()] == []
