@@ -159,3 +159,10 @@ def test_two_devices_learn(fresh):
 def test_two_devices_repeat_to_the_bit(pair, same_bits):
     one, other = run(pair.loop, [7]), run(pair.loop, [3, 4])
     same_bits(one, other)
+
+
+def test_nothing_collected_makes_no_more_than_all_updates():
+    """As when speeds are timed, which starts before iteration 0."""
+    learning = types.SimpleNamespace(num_updates=4, replay=types.SimpleNamespace(length=16))
+    for collected in (-8, 0, 1):
+        assert updates_due(learning, jnp.int32(8), jnp.int32(collected)) == 4

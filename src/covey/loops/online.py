@@ -257,7 +257,8 @@ def updates_due(learning: Learning, held: Array, collected: Array, number: Array
     fit the first few steps hundreds of times over. Where that is less than one update, it is one every few iterations:
     with `updates=1`, rounding alone would learn nothing until half of the buffer is filled.
     """
-    share = held / jnp.minimum(collected, learning.replay.length)
+    # Timing starts at negative iterations, with nothing `collected` yet: never more than all updates.
+    share = jnp.minimum(1.0, held / jnp.clip(collected, 1, learning.replay.length))
     due = learning.num_updates * share
     interval = jnp.ceil(1.0 / due).astype(jnp.int32)
     whole = jnp.round(due).astype(jnp.int32)
