@@ -21,8 +21,8 @@ from typing import Any
 
 import jax
 
-from covey.experiment.devices import start_jax
-from covey.experiment.environment import git_commit
+from covey.experiment.recording.environment import git_commit
+from covey.experiment.running.devices import start_jax
 from covey.files import to_json, write_atomically
 
 HERE = Path(__file__).parent

@@ -68,8 +68,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 def train_covey(algorithm: str, cores: int) -> float:
     """The best of several iterations in one process."""
-    from covey.experiment.build import build
-    from covey.experiment.compose import compose
+    from covey.experiment.configuration.compose import compose
+    from covey.experiment.running.build import build
 
     devices = common.start(cores, range(cores))
     config = compose([*OVERRIDES, f"algorithm={algorithm}", f"experiment.devices={cores}"])

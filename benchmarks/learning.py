@@ -30,7 +30,7 @@ import speeds
 import covey
 from covey import results as marl_eval
 from covey.errors import CoveyError
-from covey.experiment.run_directory import RunDirectory, run_directories
+from covey.experiment.recording.run_directory import RunDirectory, run_directories
 from covey.files import to_json, write_atomically
 from covey.results import describe_mean, mean_and_interval
 
@@ -396,8 +396,8 @@ def existing_seeds(run_dir: Path) -> dict[int, Path]:
 
 def refuse_other(path: Path, arguments: list[str]) -> None:
     """Exits where the run in `path` is not of the experiment that `arguments` describe."""
-    from covey.experiment.compose import compose
-    from covey.experiment.config import to_dict
+    from covey.experiment.configuration.compose import compose
+    from covey.experiment.configuration.config import to_dict
 
     wanted, stored = flatten(to_dict(compose(arguments))), flatten(RunDirectory.open(path).config)
     ignored = NOT_COMPARED | {f"experiment.{name}" for name in NOT_COMPARED_EXPERIMENT}

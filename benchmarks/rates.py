@@ -75,9 +75,9 @@ def train(words: list[str]) -> float:
     import jax
     import numpy as np
 
-    from covey.experiment.build import build
-    from covey.experiment.compose import compose
-    from covey.experiment.experiment import prepare
+    from covey.experiment.configuration.compose import compose
+    from covey.experiment.running.build import build
+    from covey.experiment.running.experiment import prepare
 
     config, devices = prepare(compose(words))
     loop = build(config, devices).loop

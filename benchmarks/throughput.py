@@ -39,9 +39,9 @@ from covey.algorithms.random import make_random_team
 from covey.envs.base import Env, make_env_from_config
 from covey.envs.batch import BatchedEnv
 from covey.errors import CoveyError
-from covey.experiment.build import Parts, build
-from covey.experiment.compose import compose
-from covey.experiment.config import Config, OnlineConfig
+from covey.experiment.configuration.compose import compose
+from covey.experiment.configuration.config import Config, OnlineConfig
+from covey.experiment.running.build import Parts, build
 from covey.loops.online import DEVICE_AXIS, TrainState, add_device_axis, drop_device_axis
 from covey.loops.rollout import collect
 from covey.ops.blocks import CPU_ROWS

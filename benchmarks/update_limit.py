@@ -34,7 +34,7 @@ import numpy as np
 
 from covey.algorithms.base import Context
 from covey.algorithms.ppo import make_ppo
-from covey.experiment.compose import compose
+from covey.experiment.configuration.compose import compose
 from covey.networks.network import Model
 from covey.types import (
     Algorithm,

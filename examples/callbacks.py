@@ -13,8 +13,8 @@ from collections.abc import Mapping
 import numpy as np
 
 import covey
-from covey.experiment.console import Summary
-from covey.experiment.training import Training
+from covey.experiment.running.console import Summary
+from covey.experiment.running.training import Training
 
 
 class LowerOnPlateau:

@@ -131,8 +131,8 @@ def make_team(
     from covey import registry
     from covey.algorithms.base import Hooks
     from covey.algorithms.base import make_team as join_groups
-    from covey.experiment.build import build_env, build_group, build_learning
-    from covey.experiment.compose import compose
+    from covey.experiment.configuration.compose import compose
+    from covey.experiment.running.build import build_env, build_group, build_learning
     from covey.loops.online import DEVICE_AXIS, make_online_loop
 
     tiny = (*TINY[model], *TINY_LOOP[registry.algorithms[algorithm].loop])

@@ -299,7 +299,7 @@ class Generator:
 def known_fields() -> dict[str, dict[str, dict[str, str]]]:
     """By kind of choice and name: the fields that there are, each with its type as text. "" is the top level."""
     from covey import registry
-    from covey.experiment.config import LOOPS, Config
+    from covey.experiment.configuration.config import LOOPS, Config
 
     def fields(config: Any) -> dict[str, str]:
         return {field.name: str(field.type) for field in dataclasses.fields(config)}
@@ -341,7 +341,7 @@ def seams() -> Iterator[None]:
     def stop(*arguments: Any, **options: Any) -> typing.NoReturn:
         raise Stopped
 
-    import covey.experiment.evaluation as evaluation
+    import covey.experiment.loading.evaluation as evaluation
 
     make_evaluate = evaluation.make_evaluate
 
@@ -358,9 +358,9 @@ def seams() -> Iterator[None]:
 
     with contextlib.ExitStack() as stack:
         for place, replacement in {
-            "covey.experiment.experiment.get_programs": stop,
-            "covey.experiment.evaluation.make_evaluate": traced,
-            "covey.experiment.evaluation.episode_states": stop,
+            "covey.experiment.running.experiment.get_programs": stop,
+            "covey.experiment.loading.evaluation.make_evaluate": traced,
+            "covey.experiment.loading.evaluation.episode_states": stop,
             "covey.envs.check.play": stop,
             "covey.launch.timing.time_devices": stop,
             "covey.launch.local.run_benchmark": stop,

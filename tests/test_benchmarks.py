@@ -185,8 +185,8 @@ def test_learning_runs_tabulates_and_refuses(
 
 @pytest.mark.slow
 def test_every_experiment_is_one_that_covey_can_run(script: Any) -> None:
-    from covey.experiment.build import build_env
-    from covey.experiment.compose import compose
+    from covey.experiment.configuration.compose import compose
+    from covey.experiment.running.build import build_env
 
     learning = script("learning")
     for experiment in learning.EXPERIMENTS.values():

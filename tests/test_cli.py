@@ -299,7 +299,7 @@ def test_fields_without_effect_beside_another_are_refused(
 def test_sizes_that_cannot_be_are_refused_before_anything_compiles(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, message: str
 ) -> None:
-    import covey.experiment.experiment as experiment
+    import covey.experiment.running.experiment as experiment
 
     monkeypatch.setattr(experiment, "get_programs", lambda *_: pytest.fail("it compiles"))
     monkeypatch.chdir(tmp_path)
@@ -470,7 +470,10 @@ def test_a_users_own_task_in_a_process_of_its_own(tmp_path: Path) -> None:
     # From another folder, the stored configuration still finds the module.
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "config.yaml").write_text(done.stdout)
-    read = "from covey.experiment.config import from_yaml; print(from_yaml(open('../config.yaml').read()).task.name)"
+    read = (
+        "from covey.experiment.configuration.config import from_yaml; "
+        "print(from_yaml(open('../config.yaml').read()).task.name)"
+    )
     again = subprocess.run(
         [sys.executable, "-c", read], cwd=tmp_path / "elsewhere", capture_output=True, text=True, check=False
     )

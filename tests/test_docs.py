@@ -18,7 +18,7 @@ import pytest
 from covey import registry
 from covey.cli import VERBS
 from covey.errors import UsageError
-from covey.experiment.compose import compose
+from covey.experiment.configuration.compose import compose
 from covey.launch.benchmark import make_benchmark
 
 ROOT = Path(__file__).parents[1]

@@ -12,7 +12,7 @@ import pytest
 
 from covey import cli, registry
 from covey.checks import above_zero, at_least, at_most, between_0_and_1, limits
-from covey.experiment.config import LOOPS, Config, HooksConfig
+from covey.experiment.configuration.config import LOOPS, Config, HooksConfig
 from covey.fields import comments_of_source, enum_in, explanations, fields_of, meanings, type_words
 
 

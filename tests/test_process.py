@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from covey.errors import Interrupted
-from covey.experiment.checkpoint import Checkpoints
-from covey.experiment.experiment import Experiment
+from covey.experiment.recording.checkpoint import Checkpoints
+from covey.experiment.running.experiment import Experiment
 from covey.process import Outlet, Stopped, collected_signals, ending_signals, one_line_warnings
 
 SMALL = {
@@ -226,7 +226,7 @@ def test_python_ends_while_a_program_is_compiled():
     """As after Ctrl-C in a script, or an error in another program: XLA would abort if Python ended meanwhile."""
     script = """
         import time, jax, jax.numpy as jnp
-        from covey.experiment.programs import in_background
+        from covey.experiment.running.programs import in_background
         def work(x):
             for _ in range(1000):
                 x = jnp.tanh(x @ x) + jnp.sort(x, axis=0)
@@ -248,7 +248,7 @@ def test_a_command_that_is_done_does_not_wait_for_a_program():
         import sys, time
         from covey import cli
         from covey.errors import CoveyError
-        from covey.experiment.programs import in_background
+        from covey.experiment.running.programs import in_background
         def work(arguments):
             in_background(lambda: time.sleep(600))
             print("begun")

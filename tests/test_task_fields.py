@@ -9,8 +9,8 @@ import pytest
 import covey
 from covey.envs.base import Reward
 from covey.errors import UsageError
-from covey.experiment.compose import compose
-from covey.experiment.config import from_dict, to_dict
+from covey.experiment.configuration.compose import compose
+from covey.experiment.configuration.config import from_dict, to_dict
 from covey.registry import renamed
 from covey.report.runs import read_runs
 from covey.task_fields import SHARED_REWARD_NAMES

@@ -25,9 +25,9 @@ from docstrings import markdown_inline, to_markdown
 import covey
 from covey import cli, metrics, registry
 from covey.errors import CoveyError
-from covey.experiment.compose import list_presets
-from covey.experiment.config import LOOPS, Config, HooksConfig, plain, yaml_text
-from covey.experiment.explain import top_fields
+from covey.experiment.configuration.compose import list_presets
+from covey.experiment.configuration.config import LOOPS, Config, HooksConfig, plain, yaml_text
+from covey.experiment.configuration.explain import top_fields
 from covey.fields import Field, fields_of
 from covey.types import ActionSpec, Continuous, Discrete, EnvSpec, MultiDiscrete
 
@@ -354,7 +354,7 @@ def experiment_page() -> str:
 
 
 def default_config() -> Config:
-    from covey.experiment.compose import compose
+    from covey.experiment.configuration.compose import compose
 
     return compose([])
 
@@ -370,7 +370,7 @@ def presets_page() -> str:
 
 
 def preset(kind: str, name: str, description: str) -> str:
-    folder = files("covey") / "experiment" / "presets" / kind
+    folder = files("covey") / "experiment" / "configuration" / "presets" / kind
     own = [path.name for path in folder.iterdir() if path.name.startswith(f"{name}_")]
     others = [other for other in list_presets(kind) if other != name and other.startswith(f"{name}_")]
     shown = [f"{name}.yaml", *sorted(file for file in own if file.removesuffix(".yaml") not in others)]

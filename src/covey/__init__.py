@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from covey.algorithms.base import make_algorithm
     from covey.envs.base import TaskConfig, make_env
     from covey.envs.check import check_env
-    from covey.experiment.evaluation import evaluate_run as evaluate
-    from covey.experiment.experiment import Experiment
-    from covey.experiment.policy import load
+    from covey.experiment.loading.evaluation import evaluate_run as evaluate
+    from covey.experiment.loading.policy import load
+    from covey.experiment.running.experiment import Experiment
     from covey.launch.from_python import benchmark
     from covey.networks.network import make_model
     from covey.registry import register_algorithm, register_model, register_task
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES = {
-    "Experiment": "covey.experiment.experiment:Experiment",
+    "Experiment": "covey.experiment.running.experiment:Experiment",
     "TaskConfig": "covey.envs.base:TaskConfig",
     "benchmark": "covey.launch.from_python:benchmark",
     "check_env": "covey.envs.check:check_env",
-    "evaluate": "covey.experiment.evaluation:evaluate_run",
-    "load": "covey.experiment.policy:load",
+    "evaluate": "covey.experiment.loading.evaluation:evaluate_run",
+    "load": "covey.experiment.loading.policy:load",
     "make_algorithm": "covey.algorithms.base:make_algorithm",
     "make_env": "covey.envs.base:make_env",
     "make_model": "covey.networks.network:make_model",

@@ -160,11 +160,11 @@ def _fail(reason: object, code: int) -> int:
 
 @collector.paused()
 def _train(arguments: list[str]) -> None:
-    from covey.experiment.compose import compose
+    from covey.experiment.configuration.compose import compose
 
     config = compose(arguments)
-    from covey.experiment.experiment import train
-    from covey.experiment.program_store import ProgramStore
+    from covey.experiment.running.experiment import train
+    from covey.experiment.running.program_store import ProgramStore
 
     train(config, store=ProgramStore.default())
 
@@ -176,16 +176,16 @@ def _resume(arguments: list[str]) -> None:
     overrides = [text for text in rest if not text.startswith("trust=")]
     if not overrides and _say_finished(path):
         return
-    from covey.experiment.experiment import resume
-    from covey.experiment.program_store import ProgramStore
+    from covey.experiment.running.experiment import resume
+    from covey.experiment.running.program_store import ProgramStore
 
     resume(path, overrides, trust=trust, store=ProgramStore.default())
 
 
 def _say_finished(path: Path) -> bool:
     """Whether there is nothing to resume, and if so one line for each run, before anything heavy is imported."""
-    from covey.experiment.finished import describe_finished, finished_frames
-    from covey.experiment.run_directory import RunDirectory, run_directories
+    from covey.experiment.recording.finished import describe_finished, finished_frames
+    from covey.experiment.recording.run_directory import RunDirectory, run_directories
 
     runs = [RunDirectory.open(directory) for directory in run_directories(path)]
     finished = [(run, frames) for run in runs if (frames := finished_frames(run)) is not None]
@@ -207,7 +207,7 @@ def _trust_word(verb: str, words: Sequence[str]) -> bool:
 def _trust(arguments: list[str]) -> None:
     if not arguments:
         raise UsageError("trust needs run directories: covey trust RUN")
-    from covey.experiment.run_directory import trust_runs
+    from covey.experiment.recording.run_directory import trust_runs
 
     for argument in arguments:
         path, _ = _run_directory("trust", [argument])
@@ -242,8 +242,8 @@ def _speed(arguments: list[str]) -> None:
 
 
 def _show(arguments: list[str]) -> None:
-    from covey.experiment.compose import compose
-    from covey.experiment.explain import commented_yaml
+    from covey.experiment.configuration.compose import compose
+    from covey.experiment.configuration.explain import commented_yaml
 
     print(commented_yaml(compose(arguments)), end="")
 
@@ -258,7 +258,7 @@ def _help(arguments: list[str]) -> None:
     elif queries[0] in VERBS:
         print(VERBS[queries[0]].help, end="")
     else:
-        from covey.experiment.explain import explain
+        from covey.experiment.configuration.explain import explain
 
         for line in explain(queries[0], [text for text in arguments if "=" in text], OPTIONS):
             print(line, flush=True)  # which others have the field can take seconds to find out
@@ -267,10 +267,10 @@ def _help(arguments: list[str]) -> None:
 def _check(arguments: list[str]) -> None:
     if not any(argument.startswith("task=") for argument in arguments):
         raise UsageError("check needs a task: covey check task=mine/thing imports=[my_module]")
-    from covey.experiment.compose import compose
+    from covey.experiment.configuration.compose import compose
 
     config = compose(arguments)
-    from covey.experiment.check import check_task
+    from covey.experiment.loading.check import check_task
 
     print(check_task(config))
 
@@ -305,7 +305,7 @@ def _evaluate(arguments: list[str]) -> None:
     for name in values.keys() - {"output", "render"}:
         values[name] = _scalar(values[name])
     options = registry.build_config(EvaluateOptions(), values, "evaluate")
-    from covey.experiment.evaluation import evaluate_run
+    from covey.experiment.loading.evaluation import evaluate_run
 
     evaluate_run(
         path,
@@ -375,7 +375,7 @@ def _list(arguments: list[str]) -> None:
     options = _key_values("list", [text for text in arguments if "=" in text], ["config_dir", "imports"])
     kind, *words = [text for text in arguments if "=" not in text] or ["summary"]
     if "imports" in options:
-        from covey.experiment.config import import_modules
+        from covey.experiment.configuration.config import import_modules
 
         import_modules(module.strip() for module in options["imports"].strip("[]").split(","))
     if kind not in LISTS:
@@ -413,13 +413,13 @@ def _list_models(words: list[str], config_dir: str | None) -> None:
 
 
 def _list_presets(words: list[str], config_dir: str | None) -> None:
-    from covey.experiment.compose import list_presets
+    from covey.experiment.configuration.compose import list_presets
 
     _print_columns(_matching(list(list_presets("experiment", config_dir).items()), words))
 
 
 def _list_benchmarks(words: list[str], config_dir: str | None) -> None:
-    from covey.experiment.compose import list_presets
+    from covey.experiment.configuration.compose import list_presets
 
     _print_columns(_matching(list(list_presets("benchmark", config_dir).items()), words))
 
@@ -432,7 +432,7 @@ def _own(group: str, config_dir: str | None) -> list[tuple[str, str]]:
     """The user's own presets of a group."""
     if config_dir is None:
         return []
-    from covey.experiment.compose import list_presets
+    from covey.experiment.configuration.compose import list_presets
 
     return list(list_presets(group, config_dir).items())
 

@@ -65,7 +65,7 @@ def test_memory(name):
 
 
 def test_the_loops_are_known():
-    from covey.experiment.config import LOOPS
+    from covey.experiment.configuration.config import LOOPS
 
     assert all(set(entry.capabilities.loops) <= set(LOOPS) for entry in ENTRIES.values())
     assert ENTRIES["mappo"].loop == "online" and ENTRIES["qmix"].loop == "replay"

@@ -6,8 +6,8 @@ import jax
 import pytest
 
 from covey.errors import UsageError
-from covey.experiment.build import build, build_algorithm, build_env
-from covey.experiment.compose import compose
+from covey.experiment.configuration.compose import compose
+from covey.experiment.running.build import build, build_algorithm, build_env
 
 
 @pytest.mark.parametrize(

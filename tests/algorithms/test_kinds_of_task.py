@@ -8,8 +8,8 @@ import pytest
 
 from covey import registry
 from covey.errors import UsageError
-from covey.experiment.build import build
-from covey.experiment.compose import compose
+from covey.experiment.configuration.compose import compose
+from covey.experiment.running.build import build
 
 KINDS = {
     "discrete": "probe/copy",

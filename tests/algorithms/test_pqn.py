@@ -14,7 +14,7 @@ from covey.algorithms.base import make_algorithm, make_optimiser
 from covey.algorithms.pqn import PQN, Pqn, PqnState, Samples, pqn_targets, q_loss, update_minibatch
 from covey.algorithms.q_values import Mixing
 from covey.envs.base import make_env
-from covey.experiment.compose import compose
+from covey.experiment.configuration.compose import compose
 from covey.networks.layers import Norm
 
 slow = pytest.mark.slow

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from covey import cli, registry
-from covey.experiment.compose import benchmark_presets, list_presets
-from covey.experiment.config import to_dict
+from covey.experiment.configuration.compose import benchmark_presets, list_presets
+from covey.experiment.configuration.config import to_dict
 from covey.launch.benchmark import (
     NOT_IDENTITY,
     NOT_IDENTITY_EXPERIMENT,
@@ -98,7 +98,7 @@ def test_algorithms_for_discrete_actions_have_them() -> None:
 
 
 def test_words_and_command_make_the_same_experiment() -> None:
-    from covey.experiment.compose import compose
+    from covey.experiment.configuration.compose import compose
 
     for experiment in make("iql:experiment.frames=200").experiments:
         config = compose(experiment.command[2:])
@@ -138,8 +138,8 @@ def test_shipped_presets_can_be_built(name: str, monkeypatch: pytest.MonkeyPatch
     """Whatever memory this machine has free: the largest buffer, of smax/27m_vs_30m, takes 17 GB."""
     import jax
 
-    from covey.experiment import build as building
-    from covey.experiment.build import build
+    from covey.experiment.running import build as building
+    from covey.experiment.running.build import build
 
     monkeypatch.setattr(building, "available_bytes", lambda devices: None)
 

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from covey import cli
-from covey.experiment.config import to_dict
-from covey.experiment.lease import hold
-from covey.experiment.run_directory import RunDirectory
+from covey.experiment.configuration.config import to_dict
+from covey.experiment.recording.lease import hold
+from covey.experiment.recording.run_directory import RunDirectory
 from covey.launch import pool
 from covey.launch.benchmark import Benchmark, BenchmarkExperiment, make_benchmark
 from covey.launch.benchmark_files import is_done, read_status

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from covey.envs.batch import episode_values
-from covey.experiment.build import make_evaluate
+from covey.experiment.running.build import make_evaluate
 from covey.loops.evaluate import play_episodes
 
 EPISODES = 6

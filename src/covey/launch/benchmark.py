@@ -26,8 +26,8 @@ from typing import Annotated, Any
 from covey import registry
 from covey.checks import Large, Largest, at_least
 from covey.errors import UsageError, nearest, unknown_name
-from covey.experiment.compose import DEFAULTS, benchmark_presets, compose, parse_override
-from covey.experiment.config import MOST_SEEDS, Config, to_dict
+from covey.experiment.configuration.compose import DEFAULTS, benchmark_presets, compose, parse_override
+from covey.experiment.configuration.config import MOST_SEEDS, Config, to_dict
 
 # Fields that do not change an experiment's identity: where it runs, and how it is watched.
 NOT_IDENTITY = ("seed", "seeds", "run_dir", "code_dir", "config_dir", "jit")

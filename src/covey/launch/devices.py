@@ -18,7 +18,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from covey.errors import UsageError
-from covey.experiment.config import no_platform
+from covey.experiment.configuration.config import no_platform
 
 LOOK_SCRIPT = """
 import json, jax

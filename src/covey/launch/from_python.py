@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from covey.experiment.experiment import as_override
+from covey.experiment.running.experiment import as_override
 from covey.launch.benchmark import make_benchmark
 from covey.launch.local import run_benchmark
 

@@ -11,8 +11,8 @@ import signal
 from collections.abc import Iterator, Sequence
 
 from covey.errors import CoveyError, Interrupted, UsageError
-from covey.experiment.lease import living_holder
-from covey.experiment.loggers import check_loggers
+from covey.experiment.recording.lease import living_holder
+from covey.experiment.recording.loggers import check_loggers
 from covey.files import writing
 from covey.launch.benchmark import Benchmark, BenchmarkExperiment
 from covey.launch.benchmark_files import is_done, read_status, write_description

@@ -19,7 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from covey.experiment.console import describe_returns, format_seconds
+from covey.experiment.running.console import describe_returns, format_seconds
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

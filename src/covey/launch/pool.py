@@ -11,7 +11,7 @@ import signal
 import time
 from collections.abc import Sequence
 
-from covey.experiment.console import describe_returns, format_seconds
+from covey.experiment.running.console import describe_returns, format_seconds
 from covey.launch.benchmark import Benchmark, BenchmarkExperiment
 from covey.launch.benchmark_files import is_done, utc_now, write_status
 from covey.launch.devices import Slot

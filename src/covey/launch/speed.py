@@ -45,8 +45,8 @@ from rich.table import Table
 
 from covey import registry
 from covey.errors import UsageError
-from covey.experiment.compose import compose, parse_override
-from covey.experiment.config import CollectingConfig, Config, from_dict, to_dict
+from covey.experiment.configuration.compose import compose, parse_override
+from covey.experiment.configuration.config import CollectingConfig, Config, from_dict, to_dict
 from covey.files import to_json, write_atomically
 from covey.launch.benchmark_files import utc_now
 from covey.launch.devices import available_cores, find_accelerators, visible
@@ -92,7 +92,7 @@ def report_speed(words: Sequence[str]) -> dict[str, Any]:
 
 def read_words(words: Sequence[str]) -> tuple[SpeedOptions, Config]:
     """The options of the command, and the configuration of the experiment to time."""
-    from covey.experiment.loggers import check_loggers
+    from covey.experiment.recording.loggers import check_loggers
 
     known = [field.name for field in dataclasses.fields(SpeedOptions)]
     own = [parse_override(word) for word in words if word.partition("=")[0] in known]
@@ -232,8 +232,8 @@ def print_report(report: dict[str, Any], console: Console) -> None:
 
 def log(report: dict[str, Any], config: Config, folder: Path) -> None:
     """Sends each row to the configured loggers; the step is the number of environments."""
-    from covey.experiment.loggers import LoggerTeam
-    from covey.experiment.run_directory import RunDirectory
+    from covey.experiment.recording.loggers import LoggerTeam
+    from covey.experiment.recording.run_directory import RunDirectory
 
     def warn(text: str) -> None:
         print(f"warning: {text}", file=sys.stderr)

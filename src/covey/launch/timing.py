@@ -24,9 +24,9 @@ from covey.algorithms.random import make_random_team
 from covey.envs.base import Env
 from covey.envs.batch import BatchedEnv
 from covey.errors import UsageError
-from covey.experiment.build import build_algorithm, build_env, build_learning
-from covey.experiment.config import CollectingConfig, Config, ReplayConfig, num_cores
-from covey.experiment.devices import start_jax
+from covey.experiment.configuration.config import CollectingConfig, Config, ReplayConfig, num_cores
+from covey.experiment.running.build import build_algorithm, build_env, build_learning
+from covey.experiment.running.devices import start_jax
 from covey.loops.base import Loop, state_shapes
 from covey.loops.online import (
     DEVICE_AXIS,

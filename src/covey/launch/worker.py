@@ -3,7 +3,7 @@
 It imports JAX once, and compiles once for consecutive seeds of an experiment. Jobs arrive on stdin and answers leave on
 stdout, as lines of JSON. A job has name, config, run_directory, log, command and render. Its answer has state (done,
 failed, interrupted or busy), error, and whether the worker leaves afterwards. All other output goes to the job's log. A
-job is busy if another process trains its run (experiment/lease.py).
+job is busy if another process trains its run (experiment/recording/lease.py).
 
 When stdin ends, the process ends at once: the process that started it is done or dead, and a run can be killed at any
 time. SIGTERM, SIGINT and SIGHUP save the run and end it.
@@ -28,14 +28,14 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from covey.errors import CoveyError, Interrupted, UsageError
-from covey.experiment.lease import Held, hold, living_holder
+from covey.experiment.recording.lease import Held, hold, living_holder
 from covey.process import ending_signals, make_lasting
 
 if TYPE_CHECKING:
-    from covey.experiment.build import Parts
-    from covey.experiment.config import Config
-    from covey.experiment.programs import Programs
-    from covey.experiment.run_directory import RunDirectory
+    from covey.experiment.configuration.config import Config
+    from covey.experiment.recording.run_directory import RunDirectory
+    from covey.experiment.running.build import Parts
+    from covey.experiment.running.programs import Programs
 
 SECONDS_FOR_LEASE = 5.0  # time for a worker to end whose parent was just killed
 MOST_PICTURES = 100  # in a team.gif
@@ -87,9 +87,9 @@ class Worker:
         return {"state": "done", "error": None, "leaves": False}
 
     def _train(self, job: dict[str, Any]) -> None:
-        from covey.experiment.config import from_dict, to_dict
-        from covey.experiment.devices import start_jax
-        from covey.experiment.experiment import prepare, run_together
+        from covey.experiment.configuration.config import from_dict, to_dict
+        from covey.experiment.running.devices import start_jax
+        from covey.experiment.running.experiment import prepare, run_together
 
         wait_for_lease(Path(job["run_directory"]))
         sys.argv = job["command"]  # for environment.json
@@ -111,9 +111,9 @@ class Worker:
             draw_team(run.path)
 
     def _build(self, name: str, config: Config, devices: list[Any]) -> Built:
-        from covey.experiment.build import build
-        from covey.experiment.experiment import get_programs
-        from covey.experiment.program_store import ProgramStore, Shelf
+        from covey.experiment.running.build import build
+        from covey.experiment.running.experiment import get_programs
+        from covey.experiment.running.program_store import ProgramStore, Shelf
 
         if self._built is None or self._built.name != name:
             self._forget()
@@ -138,9 +138,9 @@ class Worker:
 
 def open_run(path: Path, config: Config, parts: Parts) -> RunDirectory:
     """The run directory, new or existing. Another command may create it at the same moment."""
-    from covey.experiment.config import to_dict
-    from covey.experiment.experiment import describe
-    from covey.experiment.run_directory import RunDirectory
+    from covey.experiment.configuration.config import to_dict
+    from covey.experiment.recording.run_directory import RunDirectory
+    from covey.experiment.running.experiment import describe
 
     if not path.exists():
         try:
@@ -162,9 +162,9 @@ def wait_for_lease(path: Path) -> None:
 
 def first_learner(config: Config, path: Path, parts: Parts) -> Any:
     """The function that puts the parameters of `init_from` into the learner; None if there is none, or on resume."""
-    from covey.experiment.checkpoint import Checkpoints
-    from covey.experiment.experiment import initial_learner_from
-    from covey.experiment.transfer import read_source
+    from covey.experiment.loading.transfer import read_source
+    from covey.experiment.recording.checkpoint import Checkpoints
+    from covey.experiment.running.experiment import initial_learner_from
 
     if config.init_from is None or Checkpoints(path / "checkpoints").iterations():
         return None
@@ -173,9 +173,9 @@ def first_learner(config: Config, path: Path, parts: Parts) -> Any:
 
 def draw_team(path: Path) -> None:
     """Writes `team.gif`, one episode, into a run directory. A failure is only a warning."""
-    from covey.experiment.build import is_deterministic
-    from covey.experiment.evaluation import episode_states, make_players, write_video
-    from covey.experiment.policy import load
+    from covey.experiment.loading.evaluation import episode_states, make_players, write_video
+    from covey.experiment.loading.policy import load
+    from covey.experiment.running.build import is_deterministic
 
     if (path / "team.gif").exists():
         return

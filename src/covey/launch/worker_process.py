@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from covey.experiment.config import to_dict
+from covey.experiment.configuration.config import to_dict
 from covey.launch.benchmark import BenchmarkExperiment
 from covey.launch.benchmark_files import utc_now
 from covey.launch.devices import Slot

@@ -1,7 +1,8 @@
 """A loop as the host sees it: how experience reaches a learner, behind functions that are the same for every loop.
 
-`Training` (experiment/training.py) drives a loop, saves it and restores it through these, and knows no field of its
-state. What a loop does inside, whether it steps compiled environments, samples a buffer or reads a dataset, is its own.
+`Training` (experiment/running/training.py) drives a loop, saves it and restores it through these, and knows no
+field of its state. What a loop does inside, whether it steps compiled environments, samples a buffer or reads a
+dataset, is its own.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def read_defaults() -> dict[str, dict[str, Any]]:
 
 def registered_defaults() -> dict[str, dict[str, Any]]:
     """The same from the registry. Fields that only change how agents play are left out."""
-    from covey.experiment.config import plain
+    from covey.experiment.configuration.config import plain
 
     tasks = sorted(name for name in read_anchors(MEAN_RETURN) if name in registry.tasks)
     of_play = {name.removeprefix("task.") for name in FIELDS_OF_PLAY}

@@ -23,9 +23,9 @@ from covey.envs.vmas.scenarios.give_way import GiveWay, GiveWayConfig
 from covey.envs.vmas.scenarios.navigation import Navigation, NavigationConfig
 from covey.envs.vmas.world import Agent, World
 from covey.errors import UsageError
-from covey.experiment.build import build_env
-from covey.experiment.compose import compose
-from covey.experiment.config import from_yaml, to_yaml
+from covey.experiment.configuration.compose import compose
+from covey.experiment.configuration.config import from_yaml, to_yaml
+from covey.experiment.running.build import build_env
 from covey.types import Continuous, Discrete
 
 BICYCLE = {"width": 0.1, "l_f": 0.1, "l_r": 0.1, "max_steering_angle": 1.0}

@@ -9,8 +9,8 @@ import pytest
 from covey import registry
 from covey.envs.base import make_env
 from covey.errors import UsageError
-from covey.experiment.compose import compose
-from covey.experiment.config import to_dict
+from covey.experiment.configuration.compose import compose
+from covey.experiment.configuration.config import to_dict
 
 TASKS = [entry.name for entry in registry.tasks if entry.name.startswith("vmas/")]
 VIEWER = {"viewer_size": [700, 700], "viewer_zoom": 1.2, "plot_grid": True, "visualize_semidims": False}

@@ -12,8 +12,8 @@ import numpy as np
 import yaml
 
 from covey.errors import UsageError
-from covey.experiment.mirror import disagreements, read_intact, results_from_records
-from covey.experiment.run_directory import CHANGED, UNKNOWN_FAILURE, read_failure
+from covey.experiment.recording.mirror import disagreements, read_intact, results_from_records
+from covey.experiment.recording.run_directory import CHANGED, UNKNOWN_FAILURE, read_failure
 from covey.files import CHECKSUM, check_regular, checksum_holds, read_text
 from covey.metrics import EVALUATION, KIND
 from covey.registry import renamed

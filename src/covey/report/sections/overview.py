@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from covey.experiment.console import format_seconds
+from covey.experiment.running.console import format_seconds
 from covey.report import text
 from covey.report.benchmarks import STATES, Attempt, BenchmarkRecord
 from covey.report.document import last

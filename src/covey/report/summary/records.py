@@ -10,7 +10,7 @@ import numpy as np
 
 from covey import metrics as names
 from covey.errors import CoveyError
-from covey.experiment.run_directory import read_metrics
+from covey.experiment.recording.run_directory import read_metrics
 from covey.report.runs import Problem, Run, as_number
 
 PARTS = {

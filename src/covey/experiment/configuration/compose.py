@@ -1,0 +1,698 @@
+"""From a command line to a `Config`: the one module that imports Hydra.
+
+What sets a field, the later the stronger:
+
+1. the dataclass of the chosen task, model or algorithm, and of the loop that the algorithm runs in;
+2. the preset (`experiment=benchmarl`), after the one that it derives from;
+3. the preset's file for that algorithm (`benchmarl_mappo.yaml`), where there is one;
+4. for a task, model or algorithm from a file of the user's own, the fields in that file;
+5. the command line.
+
+A preset is a file `GROUP/NAME.yaml`, shipped beside this module or in the user's `config_dir`. It derives from another
+by `base: NAME`, which may be a registered name, a shipped preset or another file:
+
+    my_conf/task/my/navigation_5.yaml       my_conf/experiment/long.yaml
+        base: vmas/navigation                   base: benchmarl
+        n_agents: 5                             experiment: {frames: 1e7}
+                                                model: {name: mlp, layers: [512, 512]}
+
+Files of `experiment` may set any part of the configuration. A section with a `name` also makes that choice, unless the
+command line makes another, and then the section is skipped. A name with a star (`vmas/*`) chooses nothing: the section
+holds for all names that fit. `critic_model=` takes the files of `model`. What a preset or the command line sets for
+`model` holds for the critic too, unless the critic's model is named or its field is set.
+
+A group of agents may have an algorithm or models of its own: `algorithm.groups.adversary=ippo` names another, with its
+own defaults, and `algorithm.groups.adversary.lr=1e-4` changes a field; a group that names none has what the team has.
+
+Names and keys are looked up before Hydra sees them, so that errors are ours; Hydra reads the values and puts them in.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from covey import registry
+from covey.aliases import fields_called
+from covey.errors import UsageError, nearest, unknown_name
+from covey.experiment.configuration.config import (
+    BY_GROUP,
+    GROUPS,
+    RESUMABLE,
+    Config,
+    HooksConfig,
+    add_to_path,
+    choice_defaults,
+    from_dict,
+    import_modules,
+    loop_defaults,
+    plain,
+    to_dict,
+    wanted_imports,
+)
+from covey.files import UNREADABLE, read_text, why_unreadable
+
+OVERRULED_BY = {"seed": "seeds", "num_minibatches": "minibatch_size"}  # fields without effect beside another
+SHIPPED = Path(__file__).parent / "presets"
+DEFAULTS = {"experiment": "default", "algorithm": "mappo", "task": "vmas/navigation", "model": "mlp"}
+PATHS = ("run_dir", "code_dir", "config_dir", "init_from")  # taken as they are, whatever characters they hold
+MEMBER = re.compile(rf"({'|'.join(BY_GROUP)})\.groups\.([^.]+)(?:\.(.+))?")  # kind, group of agents, field
+TOP_LEVEL = tuple(field.name for field in dataclasses.fields(Config))
+
+
+def compose(overrides: Sequence[str]) -> Config:
+    """The checked configuration that `key=value` overrides describe, e.g. `["algorithm=ippo", "seed=1"]`."""
+    assignments = [parse_override(text) for text in overrides]
+    chosen = {item.key: item.choice() for item in assignments if _is_choice(item.key)}
+    values = [item for item in assignments if item.key not in chosen]
+    config_dir = _last_value(values, "config_dir")
+    _check_config_dir(config_dir)
+    add_to_path(_last_value(values, "code_dir"))
+    import_modules(_as_list(_last_value(values, "imports")))
+
+    presets = _preset_chain("experiment", chosen.get("experiment", DEFAULTS["experiment"]), config_dir)
+    import_modules(_imports(presets))
+    layers = _with_algorithm_presets(presets, chosen, config_dir)
+    import_modules(_imports(layers))
+    copies: list[Assignment] = []
+    if _critic_follows(layers, chosen):
+        layers = _with_critics_layers(layers)
+        copies = _copies_for_critic(values, chosen)
+        chosen = {f"critic_{key}": name for key, name in chosen.items() if key.startswith("model.")} | chosen
+    scopes, tree = _assemble(layers, chosen, [item.key for item in (*copies, *values)], config_dir)
+    values = _with_own_names(values, scopes)
+    for item in values:  # not the copies: an error names what was typed
+        check_key(item.key, scopes)
+    composed = _apply(tree, [*copies, *values])
+    _check_overruled([item.key for item in values], composed)
+    composed["imports"] = list(dict.fromkeys(_imports(layers) + _as_list(composed.get("imports"))))
+    composed["callbacks"] = _as_list(composed.get("callbacks"))
+    config = _with_discrete_actions(from_dict(composed), [item.key for item in values], layers)
+    own_code = wanted_imports(to_dict(config))
+    return config if config.code_dir or not own_code else dataclasses.replace(config, code_dir=os.getcwd())
+
+
+def _with_discrete_actions(config: Config, keys: Sequence[str], layers: Sequence[Preset]) -> Config:
+    """Discrete actions for algorithms that have no others, on tasks that let one choose and where nobody did."""
+    chosen = "task.continuous_actions" in keys or any("continuous_actions" in p.section("task")[1] for p in layers)
+    capabilities = registry.algorithms[config.algorithm.registered].capabilities
+    only_discrete = registry.ActionKind.continuous not in capabilities.actions
+    if chosen or not only_discrete or not getattr(config.task.config, "continuous_actions", False):
+        return config
+    fields = dataclasses.replace(config.task.config, continuous_actions=False)
+    return dataclasses.replace(config, task=dataclasses.replace(config.task, config=fields))
+
+
+def _check_overruled(keys: Sequence[str], composed: Mapping[str, Any]) -> None:
+    """Refuses a field of the command line that another one, wherever it was set, leaves without effect."""
+    for key in keys:
+        *parents, name = key.split(".")
+        section: Any = composed
+        for parent in parents:
+            section = section.get(parent) if isinstance(section, Mapping) else None
+        other = OVERRULED_BY.get(name)
+        value = section.get(other) if isinstance(section, Mapping) else None
+        if value is not None:
+            path = ".".join([*parents, str(other)])
+            raise UsageError(f"'{key}' has no effect beside {path}={value}; leave one out, or set {path}=null")
+
+
+def _is_choice(key: str) -> bool:
+    """Whether the value of `key` is the name of something: `algorithm`, `algorithm.groups.adversary`, …"""
+    member = MEMBER.fullmatch(key)
+    return key in (*GROUPS, "experiment") or (member is not None and member[3] is None)
+
+
+# The critic's model follows the actor's. Whatever sets `model` (a preset or the command line) sets `critic_model` too,
+# before what it sets for `critic_model` itself. Naming a critic's model cuts this off, for the layer that names it and
+# for those before it; another model than the actor's never follows.
+
+
+def _critic_follows(layers: Sequence[Preset], chosen: Mapping[str, str]) -> bool:
+    same = _choice_of("critic_model", layers, chosen) == _choice_of("model", layers, chosen)
+    return same and "critic_model" not in chosen
+
+
+def _with_critics_layers(layers: Sequence[Preset]) -> list[Preset]:
+    """`layers`, with what each sets for the model set for the critic just before it."""
+    naming = [number for number, layer in enumerate(layers) if _names_choice(layer, "critic_model")]
+    first = naming[-1] + 1 if naming else 0
+    result: list[Preset] = []
+    for number, layer in enumerate(layers):
+        if number >= first and "model" in layer.fields:
+            result.append(dataclasses.replace(layer, fields={"critic_model": layer.fields["model"]}))
+        result.append(layer)
+    return result
+
+
+def _names_choice(layer: Preset, group: str) -> bool:
+    name, _ = layer.section(group)
+    return name is not None and not _is_pattern(name)
+
+
+def _copies_for_critic(values: Sequence[Assignment], chosen: Mapping[str, str]) -> list[Assignment]:
+    """The command line's fields of `model` as the critic's, except in groups of agents whose critic it names."""
+    named = tuple(f"{key.removeprefix('critic_')}." for key in chosen if key.startswith("critic_model.groups."))
+    return [
+        parse_override(f"~critic_{item.key}" if item.delete else f"critic_{item.key}={item.text}")
+        for item in values
+        if item.key.startswith("model.") and not item.key.startswith(named)
+    ]
+
+
+def resume_config(config: Config, overrides: Sequence[str]) -> Config:
+    """A stored configuration with the overrides of `covey resume`, which may change how long and how it is watched."""
+    assignments = [parse_override(text) for text in overrides]
+    allowed = [f"experiment.{name}" for name in RESUMABLE] + ["jit"]
+    for item in assignments:
+        if not item.key.startswith(tuple(allowed)):
+            near = _list(nearest_fields(item.key, allowed))
+            raise UsageError(f"'{item.key}' cannot change when a run goes on; nearest that can: {near}")
+        check_key(item.key, {"experiment": config.experiment})
+    return from_dict(_apply(to_dict(config), assignments))
+
+
+# ------------------------------------------------------------------------------------------------------- overrides
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Assignment:
+    """One `key=value` of the command line, read and not yet applied."""
+
+    key: str
+    text: str  # the value as typed
+    override: Override
+    delete: bool = False
+
+    def choice(self) -> str:
+        """The value as the name of a task, model, algorithm or preset."""
+        if self.delete or not re.fullmatch(r"[\w./+-]+", self.text):
+            raise UsageError(f"{self.key}= takes one name, not '{self.text}'")
+        return self.text
+
+
+def parse_override(text: str) -> Assignment:
+    """Reads `key=value`, by Hydra's grammar for the value; its prefixes `+`, `++` and `~` are understood.
+
+    `buffer.size=…` is short for `experiment.buffer.size=…`.
+    """
+    left, equals, value = text.partition("=")
+    left = re.sub(r"^([+~]*)buffer\.", r"\1experiment.buffer.", left)
+    key, delete = left.lstrip("+~").strip(), left.startswith("~")
+    if not delete and (not equals or not re.fullmatch(r"[A-Za-z_][\w.-]*", key)):
+        raise UsageError(f"cannot read '{text}': everything here is key=value, as in algorithm.lr=3e-4")
+    if not delete and not value.strip():
+        raise UsageError(f"'{key}=' has no value{_some_names(key)}")
+    hydra_text = f"~{key}" if delete else f"++{key}={_quoted(value) if key in PATHS else value}"
+    try:
+        override = OverridesParser.create().parse_override(hydra_text)
+    except (HydraException, ValueError, RecursionError) as error:  # thousands of digits, thousands of brackets
+        raise UsageError(f"cannot read the value in '{text[:200]}'; {_repair(key, value)}") from error
+    if override.is_sweep_override() and not _is_choice(key):
+        right = "seeds=3 trains several" if key == "seed" else f"a list is in brackets: {key}=[a,b]"
+        raise UsageError(f"'{key}' takes one value, not '{value}'; {right}")
+    return Assignment(key=key, text=value.strip(), override=override, delete=delete)
+
+
+def _repair(key: str, value: str) -> str:
+    """What to type instead of a value that cannot be read."""
+    opened, closed = (sum(value.count(bracket) for bracket in brackets) for brackets in ("[{", "]}"))
+    if opened <= closed:
+        return f"put it in quotes: \"{key}='…'\""
+    word = f"{key}=[a, b]" if "[" in value else f"{key}={{a: 1, b: 2}}"
+    return f"its bracket is not closed: leave out the spaces within, or put quotes around the whole word: '{word}'"
+
+
+def _some_names(key: str) -> str:
+    """A few valid values, for a choice that was left empty."""
+    if key not in (*GROUPS, "experiment"):
+        return f"; {key}=null is none at all"
+    names = list_presets() if key == "experiment" else [entry.name for entry in GROUPS[key]]
+    return f"; some are {_list(sorted(names)[:3])} (`covey list` shows all)"
+
+
+def _with_own_names(values: Sequence[Assignment], scopes: Mapping[str, Any]) -> list[Assignment]:
+    """Assignments to fields under their own names; those without effect are left out (`registry.with_own_names`)."""
+    result = []
+    for item in values:
+        scope, _, name = item.key.partition(".")
+        others = getattr(scopes.get(scope), "other_names", {})
+        if name not in others:
+            result.append(item)
+            continue
+        for field, value in registry.renamed(others, {name: item.override.value()}, scope).items():
+            own, text = f"{scope}.{field}", value if isinstance(others[name], registry.Switch) else item.text
+            if any(other.key == own for other in values):
+                raise UsageError(f"{item.key} is another name for {own}: give only one of them")
+            result.append(parse_override(f"{own}={text}"))
+    return result
+
+
+def _quoted(path: str) -> str:
+    path = path.strip()
+    if path == "null" or (len(path) > 1 and path[0] == path[-1] and path[0] in "'\""):
+        return path
+    return "'" + path.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _last_value(assignments: Sequence[Assignment], key: str) -> Any:
+    return next((item.override.value() for item in reversed(assignments) if item.key == key), None)
+
+
+def _as_list(value: Any) -> list[str]:
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        value = [value]
+    return [str(item) for item in value]
+
+
+def check_key(key: str, scopes: Mapping[str, Any], where: str = "") -> None:
+    """Raises UsageError unless `key` leads to a field; `scopes` holds the dataclass under each top-level key.
+
+    Inside a field that is a mapping, such as `experiment.logger_options`, any key goes.
+    """
+    member = MEMBER.fullmatch(key)
+    if member:
+        kind, group, field = member.groups()
+        return check_key(f"{kind}.{field}", {kind: scopes[f"{kind}.groups.{group}"]}, f"{where}in group '{group}': ")
+    first, *parts = key.split(".")
+    if first not in TOP_LEVEL:
+        near = nearest_fields(key, [*TOP_LEVEL, *_paths(scopes)])
+        raise UsageError(f"{where}unknown key '{key}'; nearest: {_list(near)} (`covey show` prints all)")
+    value, path = scopes.get(first), first
+    for part in parts:
+        names = _field_names(value)
+        if isinstance(value, Mapping) or (value is None and path not in TOP_LEVEL):
+            return
+        if part not in names:
+            here = [f"{path}.{name}" for name in names] or [path]
+            near = nearest_fields(key, _paths(scopes), here)
+            raise UsageError(f"{where}unknown field '{key}'; nearest: {_list(near)} (`covey show` prints all)")
+        value, path = getattr(value, part), f"{path}.{part}"
+
+
+def nearest_fields(key: str, known: Sequence[str], here: Sequence[str] | None = None) -> list[str]:
+    """Up to three fields that `key` may mean: those of that last name and those that other libraries call so; if there
+    are none, what looks alike among those `here`, which are all unless given."""
+    section, _, last = key.lower().rpartition(".")
+    called_so = [path for path in fields_called(last) if path in known]
+    same_name = [path for path in known if path.rpartition(".")[2].lower() == last]
+    found = sorted(dict.fromkeys([*same_name, *called_so]), key=lambda path: not path.startswith(f"{section}."))
+    followers = [path for path in found if path.startswith("critic_") and path.removeprefix("critic_") in found]
+    return [path for path in found if path not in followers][:3] or nearest(key, here or known)
+
+
+def _paths(scopes: Mapping[str, Any]) -> list[str]:
+    """Every field under the top-level keys, with those of nested dataclasses."""
+    paths = []
+    for scope, value in scopes.items():
+        for name in _field_names(value):
+            paths += [f"{scope}.{name}", *_paths({f"{scope}.{name}": getattr(value, name)})]
+    return paths
+
+
+def _field_names(value: Any) -> list[str]:
+    return [field.name for field in dataclasses.fields(value)] if dataclasses.is_dataclass(value) else []
+
+
+def _apply(tree: Mapping[str, Any], assignments: Sequence[Assignment]) -> dict[str, Any]:
+    """`tree` with the assignments put in by Hydra, interpolations resolved."""
+    ConfigStore.instance().store(name="covey", node=OmegaConf.create(dict(tree)))
+    texts = [item.override.input_line or "" for item in assignments]
+    try:
+        with hydra.initialize(version_base="1.3", config_path=None):
+            composed = hydra.compose("covey", overrides=texts)
+        values = OmegaConf.to_container(composed, resolve=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UsageError(f"cannot compose: {str(error).splitlines()[0]}") from error
+    assert isinstance(values, dict)
+    return _whole_numbers(values)
+
+
+def _whole_numbers(value: Any) -> Any:
+    """1e6 as 1000000, so that it can be a number of frames; fields that take floats take whole numbers too."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _whole_numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_whole_numbers(item) for item in value]
+    return value
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(names)
+
+
+# --------------------------------------------------------------------------------------------------------- presets
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Preset:
+    """A file `GROUP/NAME.yaml`, or a registered name, which is one without fields."""
+
+    name: str
+    fields: dict[str, Any]
+    path: Path | None = None
+
+    @property
+    def where(self) -> str:
+        return f"{self.path}: "
+
+    def section(self, group: str) -> tuple[str | None, dict[str, Any]]:
+        """What the file says of a task, model or algorithm: the name that it is meant for, and the fields."""
+        section = self._mapping(group, self.fields.get(group))
+        apart = ("name", "base", "groups") if group in BY_GROUP else ("name", "base")  # `covey show` writes a base
+        return self._name(group, section), {key: value for key, value in section.items() if key not in apart}
+
+    def member(self, kind: str, group: str) -> tuple[str | None, dict[str, Any]]:
+        """The same for a group of agents."""
+        section = self._mapping(f"{kind}.groups.{group}", self.members(kind).get(group))
+        name = self._name(f"{kind}.groups.{group}", section)
+        return name, {key: value for key, value in section.items() if key not in ("name", "base")}
+
+    def members(self, kind: str) -> dict[str, Any]:
+        """What the file says of each group of agents."""
+        return self._mapping(f"{kind}.groups", self._mapping(kind, self.fields.get(kind)).get("groups"))
+
+    def _name(self, key: str, section: Mapping[str, Any]) -> str | None:
+        name = section.get("name")
+        if not isinstance(name, str | None):
+            raise UsageError(f"{self.where}{key}.name takes one name, not {name!r}")
+        return name
+
+    def _mapping(self, key: str, section: Any) -> dict[str, Any]:
+        if isinstance(section, str):
+            section = {"name": section}
+        if not isinstance(section or {}, dict):
+            raise UsageError(f"{self.where}{key} takes a mapping, not {section!r}")
+        return section or {}
+
+
+def list_presets(group: str = "experiment", config_dir: str | None = None) -> dict[str, str]:
+    """The presets of a group, each with its first line of comment."""
+    folders = [SHIPPED / group] + ([Path(config_dir) / group] if config_dir else [])
+    files = {
+        path.relative_to(folder).with_suffix("").as_posix(): path
+        for folder in folders
+        for path in sorted(folder.rglob("*.yaml"))
+    }
+    algorithms = [entry.name for entry in registry.algorithms]
+    completing = {f"{name}_{algorithm}" for name in files for algorithm in algorithms}
+    return {name: _first_comment(path) for name, path in sorted(files.items()) if name not in completing}
+
+
+def _first_comment(path: Path) -> str:
+    try:
+        lines = read_text(path).splitlines()
+    except UNREADABLE as error:  # the other presets can be used all the same
+        return f"cannot be read: {why_unreadable(error)}"
+    return next((line.lstrip("# ").strip() for line in lines if line.startswith("#")), "")
+
+
+def _check_config_dir(config_dir: str | None) -> None:
+    if config_dir is None:
+        return
+    if not Path(config_dir).is_dir():
+        raise UsageError(f"config_dir: no folder '{config_dir}'")
+    folders = ("experiment", "algorithm", "task", "model", "benchmark")
+    if not any((Path(config_dir) / folder).is_dir() for folder in folders):
+        raise UsageError(f"config_dir: '{config_dir}' has none of the folders {_list(folders)}")
+
+
+def benchmark_presets(name: str, config_dir: str | None) -> list[Preset]:
+    """The preset `benchmark/NAME.yaml`, after those that it derives from."""
+    return _preset_chain("benchmark", name, config_dir)
+
+
+def _preset_chain(group: str, name: str, config_dir: str | None) -> list[Preset]:
+    """The presets from the first one, which derives from nothing, to `name`."""
+    group = "model" if group == "critic_model" else group
+    chain: list[Preset] = []
+    seen: list[Path] = []
+    while True:
+        path = _find(group, name, config_dir, seen)
+        if path is None:
+            chain += _first_of_chain(group, name, config_dir, chain)
+            break
+        fields = _read(path)
+        base = fields.pop("base", None)
+        chain.append(Preset(name=name, fields=fields, path=path))
+        seen.append(path)
+        if base is None and group not in GROUPS:
+            break
+        if not isinstance(base, str):
+            raise UsageError(f"{path}: a {group} derives from another; add a line `base: NAME`")
+        name = base
+    return chain[::-1]
+
+
+def _first_of_chain(group: str, name: str, config_dir: str | None, derived: Sequence[Preset]) -> list[Preset]:
+    known = set(list_presets(group, config_dir))
+    if group in GROUPS:
+        known |= {entry.name for entry in GROUPS[group]}
+        if name in GROUPS[group]:
+            return [Preset(name=name, fields={})]
+    where = derived[-1].where if derived else ""
+    kind = "preset" if group == "experiment" else group
+    if any(preset.name == name for preset in derived):
+        raise UsageError(f"{where}base '{name}' leads back to itself")
+    raise UsageError(f"{where}{unknown_name(kind, name, known)}")
+
+
+def _find(group: str, name: str, config_dir: str | None, skip: Sequence[Path]) -> Path | None:
+    """The file of a preset, the user's own first; a file may derive from a shipped one of its own name."""
+    folders = ([Path(config_dir)] if config_dir else []) + [SHIPPED]
+    paths = [folder / group / f"{name}.yaml" for folder in folders]
+    return next((path for path in paths if os.path.isfile(path) and path not in skip), None)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        fields = OmegaConf.to_container(OmegaConf.load(io.StringIO(read_text(path))), resolve=False)
+    except (YAMLError, OmegaConfBaseException, *UNREADABLE) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        raise UsageError(f"{path}{line}: {getattr(error, 'problem', None) or why_unreadable(error)}") from error
+    if not isinstance(fields, dict):
+        raise UsageError(f"{path}: a preset is a mapping, not {type(fields).__name__}")
+    if "defaults" in fields:
+        raise UsageError(f"{path}: a preset derives from another by `base: NAME`, not by a defaults list")
+    return {str(key): value for key, value in fields.items()}
+
+
+def _with_algorithm_presets(
+    presets: Sequence[Preset], chosen: Mapping[str, str], config_dir: str | None
+) -> list[Preset]:
+    """Each preset, followed by its file for the algorithm (and before that, for the one that it derives from)."""
+    layers = []
+    team = _preset_chain("algorithm", _choice_of("algorithm", presets, chosen), config_dir)
+    in_files = [preset.member("algorithm", group)[0] for preset in presets for group in preset.members("algorithm")]
+    named = [name for key, name in chosen.items() if key.startswith("algorithm.groups.")]
+    members = [m for name in (*in_files, *named) if name for m in _preset_chain("algorithm", name, config_dir)]
+    for preset in presets:
+        layers.append(preset)
+        for algorithm in team:
+            layers += _files_for(algorithm.name, preset, config_dir)
+        for algorithm in members:  # what the files say of the whole experiment is the team's to say
+            files = _files_for(algorithm.name, preset, config_dir)
+            layers += [dataclasses.replace(file, fields={"algorithm": file.fields["algorithm"]}) for file in files]
+    return layers
+
+
+def _files_for(algorithm: str, preset: Preset, config_dir: str | None) -> list[Preset]:
+    name = f"{preset.name}_{algorithm}"
+    if not _find("experiment", name, config_dir, ()):
+        return []
+    return [_meant_for(algorithm, layer) for layer in _preset_chain("experiment", name, config_dir)]
+
+
+def _meant_for(algorithm: str, preset: Preset) -> Preset:
+    """`preset` with its section on the algorithm under that algorithm's name."""
+    name, section = preset.section("algorithm")
+    return dataclasses.replace(preset, fields={**preset.fields, "algorithm": {"name": name or algorithm, **section}})
+
+
+def _imports(presets: Sequence[Preset]) -> list[str]:
+    return [module for preset in presets for module in _as_list(preset.fields.get("imports"))]
+
+
+def _choice_of(group: str, presets: Sequence[Preset], chosen: Mapping[str, str]) -> str:
+    """The name for a group: the command line's, or the last preset's that names one, or the default."""
+    if group in chosen:
+        return chosen[group]
+    named = [name for preset in presets for name, _ in [preset.section(group)] if name and not _is_pattern(name)]
+    if named:
+        return named[-1]
+    return _choice_of("model", presets, chosen) if group == "critic_model" else DEFAULTS[group]
+
+
+def _is_pattern(name: str) -> bool:
+    return "*" in name
+
+
+def _assemble(
+    layers: Sequence[Preset], chosen: Mapping[str, str], keys: Sequence[str], config_dir: str | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The dataclass under each top-level key, and the whole configuration as a tree, before the command line.
+
+    `keys` are those that the command line sets.
+    """
+    scopes: dict[str, Any] = {"hooks": HooksConfig()}
+    tree: dict[str, Any] = {field.name: plain(field.default) for field in dataclasses.fields(Config)}
+    for group in GROUPS:
+        chain = _preset_chain(group, _choice_of(group, layers, chosen), config_dir)
+        scopes[group] = choice_defaults(group, chain[0].name)
+        if group == "model":
+            scopes[group] = with_model_defaults(scopes[group], _algorithm_of(tree))
+        tree[group] = _choice_tree(group, chain, layers, scopes)
+        for member in _members(group, layers, [*chosen, *keys]):
+            _add_member(group, member, layers, chosen, config_dir, scopes, tree)
+        if group == "model":
+            tree[group] = _with_members_defaults(tree, layers, keys, scopes)
+    scopes["experiment"] = loop_defaults(_registered_name(tree["algorithm"]))
+    tree["experiment"] = plain(scopes["experiment"])
+    for layer in layers:
+        rest = {key: value for key, value in layer.fields.items() if key not in GROUPS}
+        _check_fields(rest, scopes, layer.where)
+        tree = _merged(tree, rest)
+    return scopes, tree
+
+
+def with_model_defaults(model: Any, algorithm: str) -> Any:
+    """A model's defaults as the registered algorithm wants them (`model_defaults`), as far as it has such fields."""
+    return registry.build_config(model, _wanted_defaults(model, algorithm), "model")
+
+
+def _wanted_defaults(model: Any, algorithm: str) -> dict[str, Any]:
+    wanted = registry.algorithms[algorithm].capabilities.model_defaults
+    return {name: value for name, value in wanted.items() if name in _field_names(model)}
+
+
+def _with_members_defaults(
+    tree: Mapping[str, Any], layers: Sequence[Preset], keys: Sequence[str], scopes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The model of `tree`. Groups with an algorithm of their own and the team's model have the defaults that their
+    algorithm wants in it, unless the user set these for the team."""
+    said = {name for layer in layers for name in layer.section("model")[1]}
+    said |= {key.removeprefix("model.") for key in keys if key.startswith("model.")}
+    model = tree["model"]
+    groups = dict(model.get("groups", {}))
+    for key in scopes:
+        kind, _, group = key.partition(".groups.")
+        if kind != "algorithm" or not group or "name" in groups.get(group, {}):
+            continue
+        wanted = _wanted_defaults(scopes["model"], _algorithm_of(tree, group))
+        own = {name: value for name, value in wanted.items() if name not in said}
+        if own:
+            groups[group] = own | groups.get(group, {})
+    return {**model, "groups": groups} if groups else dict(model)
+
+
+def _members(kind: str, layers: Sequence[Preset], keys: Iterable[str]) -> list[str]:
+    """The groups of agents that have an algorithm, a model or a field of their own."""
+    if kind not in BY_GROUP:
+        return []
+    in_files = [group for layer in layers for group in layer.members(kind)]
+    set_here = [found[2] for found in map(MEMBER.fullmatch, keys) if found and found[1] == kind]
+    return list(dict.fromkeys([*in_files, *set_here]))
+
+
+def _add_member(
+    kind: str,
+    group: str,
+    layers: Sequence[Preset],
+    chosen: Mapping[str, str],
+    config_dir: str | None,
+    scopes: dict[str, Any],
+    tree: dict[str, Any],
+) -> None:
+    """Puts in what a group of agents has of its own: a named choice and all its fields, or only the fields set for it,
+    the rest being the team's (`from_dict` fills them in)."""
+    in_files = [name for layer in layers for name, _ in [layer.member(kind, group)] if name]
+    name = chosen.get(f"{kind}.groups.{group}") or (in_files[-1] if in_files else None)
+    scope, own = scopes[kind], {}
+    if name:
+        chain = _preset_chain(kind, name, config_dir)
+        scope = choice_defaults(kind, chain[0].name)
+        if kind == "model":
+            scope = with_model_defaults(scope, _algorithm_of(tree, group))
+        own = _choice_tree(kind, chain, layers, {kind: scope})
+    for layer in layers:
+        meant_for, section = layer.member(kind, group)
+        if meant_for in (None, name):
+            _check_fields({kind: section}, {kind: scope}, layer.where)
+            own = _merged(own, section)
+    scopes[f"{kind}.groups.{group}"] = scope
+    tree[kind] = _merged(tree[kind], {"groups": {group: own}})
+
+
+def _algorithm_of(tree: Mapping[str, Any], group: str | None = None) -> str:
+    """The registered name of the team's algorithm, or of that of a group of agents."""
+    own = tree["algorithm"].get("groups", {}).get(group, {})
+    return _registered_name(own if "name" in own else tree["algorithm"])
+
+
+def _registered_name(choice: Mapping[str, Any]) -> str:
+    """The registered name of a choice in a configuration tree."""
+    return choice.get("base") or choice["name"]
+
+
+def _choice_tree(
+    group: str, chain: Sequence[Preset], layers: Sequence[Preset], scopes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The fields of a task, model or algorithm.
+
+    A layer's section that names a member of the chain comes right after that member; one without a name, or with a
+    pattern that the registered name fits, comes first.
+    """
+    fields = plain(scopes[group])
+    for member in chain:
+        sections = [(member.where, member.fields)]
+        for layer in layers:
+            name, section = layer.section(group)
+            first = member is chain[0] and (name is None or (_is_pattern(name) and fnmatchcase(member.name, name)))
+            if name == member.name or first:
+                sections.append((layer.where, section))
+        for where, section in sections:
+            section = registry.with_own_names(scopes[group], section, f"{where}{group}")
+            _check_fields({group: section}, scopes, where)
+            fields = _merged(fields, section)
+    base = {"base": chain[0].name} if chain[-1].name != chain[0].name else {}
+    return {"name": chain[-1].name, **base, **fields}
+
+
+def _check_fields(fields: Mapping[str, Any], scopes: Mapping[str, Any], where: str) -> None:
+    for key, value in fields.items():
+        if key in scopes and not isinstance(value, dict):
+            raise UsageError(f"{where}{key} takes a mapping, not {value!r}")
+        if key in scopes:
+            for name in value:
+                check_key(f"{key}.{name}", scopes, where)
+        else:
+            check_key(key, scopes, where)
+
+
+def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with `changes` put in, mapping by mapping."""
+    result = dict(base)
+    for key, value in changes.items():
+        both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
+        result[key] = _merged(result[key], value) if both else value
+    return result

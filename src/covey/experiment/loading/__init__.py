@@ -1,0 +1,1 @@
+"""Loading: what is done with a trained team: loading it, evaluating it, starting another run from it."""

@@ -1,0 +1,329 @@
+"""From a configuration to the parts of an experiment: environment, algorithm, loop, evaluator. Nothing runs here."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+from jax.stages import Wrapped
+
+from covey import metrics as names
+from covey import registry
+from covey.algorithms.base import Context, Hooks, make_group, make_team
+from covey.data.buffer import Place
+from covey.data.replay import make_replay
+from covey.envs.base import Env, make_env_from_config
+from covey.envs.batch import episode_values
+from covey.envs.wrappers import AgentIds
+from covey.errors import CoveyError, UnfitInput, UsageError, unknown_name
+from covey.experiment.configuration.config import (
+    BY_GROUP,
+    GROUPS,
+    Choice,
+    CollectingConfig,
+    Config,
+    HooksConfig,
+    ReplayConfig,
+)
+from covey.experiment.running.devices import available_bytes, available_host_bytes
+from covey.loops.base import Loop, state_shapes
+from covey.loops.evaluate import play_episodes
+from covey.loops.online import DEVICE_AXIS, Learning, TrainState, make_online_loop
+from covey.networks.network import Model
+from covey.ops.random import host_key
+from covey.types import Algorithm, Array, Continuous, EnvSpec, Key, PyTree
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What an experiment is made of. `evaluate(learner, key)`, compiled, gives per-episode values by metric name.
+
+    With `num_seeds` > 1, loop and evaluation are of so many seeds at once (loops/online.py), each with a key.
+    """
+
+    env: Env
+    algorithm: Algorithm
+    loop: Loop
+    evaluate: Wrapped
+    deterministic: bool
+    num_seeds: int = 1
+    buffer_bytes: int = 0  # what a replay buffer takes
+
+
+def example_key(num_seeds: int) -> Key:
+    """What starts one seed, or several at once, in type and shape."""
+    return host_key(0) if num_seeds == 1 else jax.random.split(jax.random.key(0), num_seeds)
+
+
+def build_env(config: Config) -> Env:
+    """The environment as the algorithms see it."""
+    env = make_env_from_config(config.task.registered, config.task.config)
+    groups = groups_with_ids(config, env)
+    return AgentIds(env, groups) if groups else env
+
+
+def groups_with_ids(config: Config, env: Env) -> list[str]:
+    """The groups whose agents are told who they are."""
+    return [group for group in env.spec.groups if getattr(config.algorithm.of(group).config, "agent_ids", False)]
+
+
+def build_algorithm(config: Config, env: Env, *, device_axis: str | None = None) -> Algorithm:
+    """The team's: an algorithm for each group of agents."""
+    groups, hooks = env.spec.groups, build_hooks(config.hooks)
+    for kind in BY_GROUP:
+        for name in getattr(config, kind).groups:
+            if name not in groups:
+                raise unknown_name(f"group in {kind}.groups", name, groups, see=f"task {config.task.name}")
+
+    with _unfit(config):
+        return make_team({group: build_group(config, env.spec, group, hooks, device_axis) for group in groups}, hooks)
+
+
+def build_group(
+    config: Config, spec: EnvSpec, group: str, hooks: Hooks = Hooks(), device_axis: str | None = None
+) -> Algorithm:
+    algorithm, model, critic = (getattr(config, kind).of(group) for kind in BY_GROUP)
+    context = Context(
+        model=Model(model.registered, model.config),
+        critic_model=Model(critic.registered, critic.config),
+        hooks=hooks,
+        device_axis=device_axis,
+    )
+    try:
+        return make_group(algorithm.registered, algorithm.config, spec, group, context)
+    except UnfitInput as error:
+        if error.note or not getattr(algorithm.config, "agent_ids", False):
+            raise
+        ids = f" ({spec.groups[group].num_agents} of the last axis are agent ids; algorithm.agent_ids=false omits them)"
+        raise error.replace(note=ids) from error
+
+
+def build_hooks(hooks: HooksConfig) -> Hooks:
+    def find(name: str, path: str | None) -> Callable[..., Any] | None:
+        if path is None:
+            return None
+        try:
+            return registry.import_attribute(path)
+        except (ImportError, AttributeError) as error:
+            raise UsageError(f"hooks.{name}: cannot import '{path}': {error}") from error
+
+    return Hooks(**{field.name: find(field.name, getattr(hooks, field.name)) for field in dataclasses.fields(hooks)})
+
+
+def build(config: Config, devices: list[Any], num_seeds: int = 1, *, trace: bool = True) -> Parts:
+    """The parts, checked. Without `trace`, an iteration is not traced to see whether all fits together: where its
+    program exists already, it does."""
+    env = build_env(config)
+    algorithm = build_algorithm(config, env, device_axis=DEVICE_AXIS if len(devices) > 1 else None)
+    experiment = config.experiment
+    assert isinstance(experiment, CollectingConfig)
+    loop = make_online_loop(
+        env,
+        algorithm,
+        num_envs=experiment.num_envs,
+        rollout_length=experiment.rollout_length,
+        schedule_frames=experiment.schedule_frames or experiment.frames,
+        shaping_frames=experiment.shaping_frames,
+        stagger=experiment.stagger,
+        learning=build_learning(config, algorithm, len(devices)),
+        hooks=build_hooks(config.hooks),
+        devices=devices,
+        together=num_seeds > 1,
+        compile_steps=registry.tasks[config.task.registered].built_in,
+    )
+    check_best_by(config, env.spec)
+    shapes = init_shapes(config, loop, num_seeds)
+    check_memory(config, shapes, devices)
+    if trace:
+        check_update(config, loop, shapes)
+    buffer_bytes = check_buffer(config, shapes.buffer, devices, num_seeds)
+    deterministic = is_deterministic(config, env)
+    evaluate = make_evaluate(
+        env, algorithm, experiment.evaluation_episodes, deterministic, devices, together=num_seeds > 1
+    )
+    return Parts(
+        env=env,
+        algorithm=algorithm,
+        loop=loop,
+        evaluate=evaluate,
+        deterministic=deterministic,
+        num_seeds=num_seeds,
+        buffer_bytes=buffer_bytes,
+    )
+
+
+def build_learning(config: Config, algorithm: Algorithm, num_devices: int) -> Learning | None:
+    """Learning from replay, for algorithms that do."""
+    experiment = config.experiment
+    if not isinstance(experiment, ReplayConfig):
+        return None
+    rows = experiment.buffer.size // experiment.num_envs
+    if rows < experiment.rollout_length:
+        raise UsageError(
+            f"buffer.size={experiment.buffer.size} over num_envs={experiment.num_envs} leaves {rows} steps for each "
+            f"environment, fewer than rollout_length={experiment.rollout_length}"
+        )
+    try:
+        replay = make_replay(
+            experiment.buffer,
+            num_envs=experiment.num_envs // num_devices,
+            sequence_length=algorithm.sequence_length,
+            num_devices=num_devices,
+            device_axis=DEVICE_AXIS if num_devices > 1 else None,
+        )
+    except ValueError as error:
+        raise UsageError(f"experiment: {error}") from error
+    return Learning(
+        replay=replay,
+        num_updates=experiment.updates,
+        random_frames=experiment.random_frames,
+        in_checkpoints=experiment.buffer.in_checkpoints,
+    )
+
+
+def check_buffer(config: Config, buffer: PyTree, devices: list[Any], num_seeds: int) -> int:
+    """The bytes of the replay buffer, of all seeds that train at once; raises where the memory cannot hold them."""
+    if not isinstance(config.experiment, ReplayConfig):
+        return 0
+    needed = num_bytes(buffer)
+    in_host = config.experiment.buffer.place is Place.host
+    available = available_host_bytes() if in_host else available_bytes(devices)
+    if available is not None and needed > available:
+        size = config.experiment.buffer.size
+        at_once = f" for {num_seeds} seeds at once" if num_seeds > 1 else ""
+        fewer = ", or fewer seeds at once (experiment.seeds_at_once)" if num_seeds > 1 else ""
+        raise UsageError(
+            f"buffer.size={size:,}{at_once} takes {needed / 1e6:,.0f} MB and {available / 1e6:,.0f} MB are free; "
+            f"{int(size * available / needed * 0.8):,} would fit{fewer}"
+        )
+    return needed
+
+
+def check_memory(config: Config, state: TrainState, devices: list[Any]) -> None:
+    """Raises UsageError where training cannot fit into the memory, whatever the compiler makes of it.
+
+    Counted is what is there at the same time for certain: the learner and the best one so far on each device, the
+    environments, a rollout, whose steps are as large as what environments show, and the episodes of an evaluation.
+    """
+    experiment = config.experiment
+    assert isinstance(experiment, CollectingConfig)
+    actor = state.actor
+    per_env = num_bytes((actor.env.env, actor.timestep, actor.carry)) / experiment.num_envs
+    needed = {
+        "networks and optimisers": 2 * num_bytes(state.learner) * len(devices),
+        "environments": num_bytes(actor),
+        "a rollout": num_bytes(actor.timestep) * experiment.rollout_length,
+        "an evaluation": per_env * experiment.evaluation_episodes,
+    }
+    available = available_bytes(devices)
+    if available is not None and sum(needed.values()) > available:
+        parts = ", ".join(f"{name} {size / 1e6:,.0f}" for name, size in needed.items())
+        raise UsageError(
+            f"training takes at least {sum(needed.values()) / 1e6:,.0f} MB ({parts}) and {available / 1e6:,.0f} MB are "
+            "free; model.layers, experiment.num_envs, rollout_length and evaluation_episodes set these sizes"
+        )
+
+
+def num_bytes(tree: PyTree) -> int:
+    """The size of arrays of which only shapes are known."""
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def init_shapes(config: Config, loop: Loop, num_seeds: int) -> TrainState:
+    """The shapes of a train state."""
+    with _unfit(config):
+        return state_shapes(loop, example_key(num_seeds))
+
+
+def check_best_by(config: Config, spec: EnvSpec) -> None:
+    known = [names.MEAN_RETURN, *map(names.group_return, spec.groups), *spec.metrics]
+    if config.experiment.best_by not in known:
+        see = f"task {config.task.name} has {', '.join(known)}"
+        raise unknown_name("metric in experiment.best_by", config.experiment.best_by, known, see)
+
+
+def check_update(config: Config, loop: Loop, shapes: TrainState) -> None:
+    """Traces an iteration without compiling it: what cannot fit together is found here, before anything starts."""
+    with _unfit(config):
+        loop.advance.trace(shapes, np.int32(1))
+
+
+@contextlib.contextmanager
+def _unfit(config: Config) -> Iterator[None]:
+    """Turns errors of tracing into UsageErrors: any where all code is covey's, else its checks' ValueErrors alone."""
+    try:
+        yield
+    except CoveyError:
+        raise
+    except Exception as error:
+        if has_own_code(config) and not isinstance(error, ValueError):
+            raise
+        what = f"algorithm '{config.algorithm.label}' on task '{config.task.name}'"
+        raise UsageError(f"{what}: {str(error) or type(error).__name__}") from error
+
+
+def has_own_code(config: Config) -> bool:
+    """Whether a part of the experiment is not covey's: a user's task, model, algorithm, hook or callback."""
+    if config.imports or config.callbacks or any(vars(config.hooks).values()):
+        return True
+    chosen = [(kind, choice) for kind in GROUPS for choice in _members(kind, getattr(config, kind))]
+    return not all(
+        GROUPS[kind][choice.registered].built_in and type(choice.config).__module__.startswith("covey.")
+        for kind, choice in chosen
+    )
+
+
+def _members(kind: str, choice: Choice) -> Iterator[Choice]:
+    yield choice
+    if kind in BY_GROUP:
+        yield from choice.groups.values()
+
+
+def is_deterministic(config: Config, env: Env) -> bool:
+    """Whether evaluation is greedy: as asked for, or for Q-learning, or where all actions are continuous."""
+    asked = config.experiment.evaluation_deterministic
+    if asked is not None:
+        return asked
+
+    def is_greedy(group: str) -> bool:
+        return registry.algorithms[config.algorithm.of(group).registered].capabilities.evaluates_greedily
+
+    return all(isinstance(spec.action, Continuous) or is_greedy(group) for group, spec in env.spec.groups.items())
+
+
+def make_evaluate(
+    env: Env,
+    algorithm: Algorithm,
+    num_episodes: int,
+    deterministic: bool,
+    devices: list[Any],
+    together: bool = False,
+    opponents: Collection[str] = (),
+) -> Wrapped:
+    """Plays exactly `num_episodes`, split over the devices; of several seeds `together`, so many each: `[S, …]`.
+
+    Groups that `opponents` play are not in `mean_return`."""
+    per_device = math.ceil(num_episodes / len(devices))
+    scored = names.scored_groups(env.spec.cooperating, opponents)
+
+    def play(learner: PyTree, key: Key) -> dict[str, Array]:
+        if len(devices) > 1:
+            key = jax.random.fold_in(key, jax.lax.axis_index(DEVICE_AXIS))
+        acting = algorithm.acting(learner)
+        episodes = play_episodes(env, algorithm, acting, key, num_episodes=per_device, deterministic=deterministic)
+        return episode_values(episodes, scored)
+
+    if together:
+        play = jax.vmap(play)
+    if len(devices) > 1:
+        mesh = Mesh(devices, (DEVICE_AXIS,))
+        split = P(None, DEVICE_AXIS) if together else P(DEVICE_AXIS)
+        play = jax.shard_map(play, mesh=mesh, in_specs=(P(), P()), out_specs=split, check_vma=False)
+    return jax.jit(lambda learner, key: jax.tree.map(lambda x: x[..., :num_episodes], play(learner, key)))

@@ -1,0 +1,127 @@
+"""The compiled programs of an experiment: reset, training and evaluation.
+
+Training's program takes longest, so it is first, with the reset beside it: XLA leaves a core idle for a quarter of the
+time. Evaluation's is compiled while the first iterations are trained.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+from jax.stages import Compiled, Lowered
+
+from covey.experiment.running.build import Parts, example_key
+from covey.loops.base import state_shapes
+from covey.process import COMPILING
+from covey.types import Array, PyTree
+
+_T = TypeVar("_T")
+Evaluate = Callable[..., dict[str, Array]]
+Compile = Callable[[str, Lowered, Mapping[str, Any] | None], Compiled]  # of one of the three, with XLA's options
+NUM_PROGRAMS = 3  # init, advance, evaluate
+
+COMPILED_QUICKLY: dict[str, Any] = {  # on CPUs, for what runs once: compiling would take longer than it saves
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+    "xla_cpu_use_fusion_emitters": False,
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Programs:
+    """The compiled functions of an experiment, the same for every seed.
+
+    evaluation() -> evaluate     waits while it is still being compiled
+    seconds                      what compiling took before training could begin
+    """
+
+    init: Callable[..., PyTree]
+    advance: Callable[..., tuple[PyTree, dict[str, Array]]]
+    evaluation: Callable[[], Evaluate]
+    seconds: float
+
+
+def compile_lowered(lowered: Lowered, options: Mapping[str, Any] | None = None) -> Compiled:
+    return lowered.compile(compiler_options=dict(options) if options else None)
+
+
+def compile_parts(
+    parts: Parts, compiling: Callable[[str], AbstractContextManager[None]], compile_one: Compile | None = None
+) -> Programs:
+    """Compiles ahead of any run, so that the time is known and not mixed with training's; `compiling` says what.
+
+    `compile_one` compiles one of them, or knows where it is kept (covey.experiment.running.program_store).
+    """
+    start = time.monotonic()
+    key = example_key(parts.num_seeds)
+    quickly = COMPILED_QUICKLY if jax.default_backend() == "cpu" else None
+
+    def compiled(part: str, lowered: Lowered, options: Mapping[str, Any] | None = None) -> Future[Compiled]:
+        if compile_one is None:
+            return in_background(lambda: compile_lowered(lowered, options))
+        return in_background(lambda: compile_one(part, lowered, options))
+
+    with compiling("training"):
+        state = state_shapes(parts.loop, key)
+        advance = compiled("advance", parts.loop.advance.lower(state, np.int32(1)))
+        init = compiled("init", parts.loop.init.lower(key), quickly)
+        lowered = parts.evaluate.lower(parts.loop.learner(state), key)
+        training = fitting(advance.result())
+        evaluate = compiled("evaluate", lowered)  # not beside training's program, which would take longer
+        return Programs(
+            init=init.result(), advance=training, evaluation=evaluate.result, seconds=time.monotonic() - start
+        )
+
+
+def in_background(function: Callable[[], _T]) -> Future[_T]:
+    """What `function` gives, computed in a thread of its own; waiting for it can be interrupted by a signal."""
+    future: Future[_T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:
+            future.set_exception(error)
+
+    # No daemon: Python cannot end while XLA compiles, the process would abort.
+    threading.Thread(target=run, name=COMPILING).start()
+    return future
+
+
+def fitting(compiled: Compiled) -> Callable[..., tuple[PyTree, dict[str, Array]]]:
+    """`advance` for every train state: JAX forgets how empty arrays are split over devices, programs insist on it."""
+    shardings = compiled.input_shardings[0][0]
+
+    def advance(state: PyTree, num_iterations: Any) -> tuple[PyTree, dict[str, Array]]:
+        state = jax.tree.map(
+            lambda leaf, sharding: leaf if leaf.size else jax.device_put(leaf, sharding), state, shardings
+        )
+        return compiled(state, num_iterations)
+
+    return advance
+
+
+def as_programs(*, init: Compiled, advance: Compiled, evaluate: Compiled, seconds: float) -> Programs:
+    """Programs that were compiled before; `seconds` is what loading them took."""
+    return Programs(init=init, advance=fitting(advance), evaluation=lambda: evaluate, seconds=seconds)
+
+
+def uncompiled(parts: Parts) -> Programs:
+    """For `jit=false`: acting and learning run operation by operation, so that breakpoints see values.
+
+    Resets and evaluations do nothing else than these, and stay compiled; so do steps of covey's own tasks.
+    """
+
+    def advance(state: PyTree, num_iterations: Any) -> tuple[PyTree, dict[str, Array]]:
+        with jax.disable_jit():
+            return parts.loop.advance(state, num_iterations)
+
+    return Programs(init=parts.loop.init, advance=advance, evaluation=lambda: parts.evaluate, seconds=0.0)

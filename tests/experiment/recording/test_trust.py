@@ -1,0 +1,319 @@
+"""Nothing is imported from a run directory that this user neither made nor trusts, whoever reads it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import yaml
+
+from covey import cli
+from covey.errors import UsageError
+from covey.experiment.configuration.config import from_dict, to_dict, wanted_imports
+from covey.experiment.loading.evaluation import evaluate_run
+from covey.experiment.loading.policy import load
+from covey.experiment.recording import trust
+from covey.experiment.recording.run_directory import RunDirectory, trust_runs
+from covey.experiment.recording.trust import Untrusted, add_trust, is_trusted, key_file, read_or_make_key
+from covey.experiment.running.experiment import Experiment, resume
+
+FIELDS = {
+    "experiment.frames": 128,
+    "experiment.num_envs": 8,
+    "experiment.rollout_length": 8,
+    "experiment.devices": 1,
+    "experiment.evaluation_interval": 0,
+    "experiment.evaluation_episodes": 4,
+    "experiment.absolute_metric": False,
+    "experiment.loggers": [],
+    "model.layers": [8],
+    "algorithm.num_minibatches": 2,
+}
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home of this user's own for each test."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return tmp_path / "home"
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that imports nothing."""
+    path = tmp_path_factory.mktemp("runs") / "plain"
+    Experiment(task="probe/copy", algorithm="ippo", run_dir=str(path), fields=FIELDS).run()
+    return path
+
+
+@pytest.fixture
+def foreign(plain: Path, tmp_path: Path) -> Path:
+    """Another's run: config.yaml wants a module that notes when it is imported."""
+    path = tmp_path / "foreign"
+    shutil.copytree(plain, path)
+    (path / "code").mkdir()
+    name = f"evil_{tmp_path.name}"
+    (path / "code" / f"{name}.py").write_text(f"open({str(tmp_path / 'was here')!r}, 'w').close()\nclass Callback: ...")
+    change(path, imports=[name], code_dir=str(path / "code"))
+    return path
+
+
+def change(path: Path, **fields: object) -> None:
+    config = yaml.safe_load((path / "config.yaml").read_text())
+    (path / "config.yaml").write_text(yaml.safe_dump(config | fields, sort_keys=False))
+
+
+def was_imported(path: Path) -> bool:
+    return (path.parent / "was here").exists()
+
+
+# ------------------------------------------------------------------------------------------------------------ readers
+
+READERS = {
+    "load": lambda path, **options: load(path, **options),
+    "resume": lambda path, **options: resume(path, ["experiment.frames=192"], **options),
+    "evaluate": lambda path, **options: evaluate_run(path, episodes=2, **options),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_every_reader_asks_first(foreign: Path, reader: str) -> None:
+    before = {path: path.read_bytes() for path in foreign.rglob("*") if path.is_file()}
+    with pytest.raises(Untrusted, match=r"wants to import evil_.* from .*code; .*trust=true or `covey trust") as caught:
+        READERS[reader](foreign)
+    assert "\n" not in str(caught.value)
+    assert not was_imported(foreign)
+    assert str(foreign / "code") not in sys.path
+    assert {path: path.read_bytes() for path in foreign.rglob("*") if path.is_file()} == before
+    READERS[reader](foreign, trust=True)
+    assert was_imported(foreign)
+    READERS[reader](foreign)  # it is trusted from now on
+
+
+def test_an_opponent_asks_too(foreign: Path, plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from covey.experiment.loading.opponents import _make_opponent
+
+    env = load(plain).env
+    with pytest.raises(Untrusted, match="foreign is not trusted"):
+        _make_opponent(env, "agents", str(foreign), trust=False)
+    assert not was_imported(foreign)
+    _make_opponent(env, "agents", str(foreign), trust=True)
+    assert was_imported(foreign)
+
+
+def test_init_from_imports_nothing(foreign: Path, tmp_path: Path) -> None:
+    Experiment(
+        task="probe/copy", algorithm="ippo", run_dir=str(tmp_path / "new"), init_from=str(foreign), fields=FIELDS
+    ).run()
+    assert not was_imported(foreign)
+
+
+def test_a_report_imports_nothing(foreign: Path, tmp_path: Path) -> None:
+    assert cli.main(["report", str(foreign), f"output={tmp_path / 'report'}", "formats=[]"]) == 0
+    assert not was_imported(foreign)
+
+
+@pytest.mark.parametrize("fields", [{"hooks": {"metrics": "evil:f"}}, {"callbacks": ["evil:C"]}, {"imports": "evil"}])
+def test_every_field_that_names_code_needs_trust(plain: Path, tmp_path: Path, fields: dict) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(plain, path)
+    change(path, **fields)
+    with pytest.raises(Untrusted, match="wants to import evil"):
+        load(path)
+
+
+def test_wanted_imports_of_odd_values() -> None:
+    assert wanted_imports({"imports": [], "hooks": {"loss": None}, "callbacks": [], "code_dir": "/x"}) == []
+    assert wanted_imports({}) == wanted_imports({"imports": None, "hooks": None}) == []
+    assert wanted_imports({"imports": 3, "hooks": ["a:b"], "callbacks": {"c:D": 1}}) == ["3", "a:b", "c:D"]
+
+
+def test_a_run_that_imports_nothing_searches_nowhere_new(plain: Path, tmp_path: Path, monkeypatch) -> None:
+    """Neither its code_dir nor the working directory, which may be the run directory itself."""
+    path = tmp_path / "run"
+    shutil.copytree(plain, path)
+    change(path, code_dir=str(path))
+    monkeypatch.chdir(path)
+    load(path)
+    assert str(path) not in sys.path
+
+
+def test_the_line_holds_no_control_characters(foreign: Path) -> None:
+    change(foreign, imports=["a\x1b[2Jb\nc", "x" * 5000])
+    with pytest.raises(Untrusted) as caught:
+        load(foreign)
+    assert str(caught.value).isprintable() and len(str(caught.value)) < 1000
+
+
+def test_stored_configurations_are_read_in_one_place() -> None:
+    """`from_dict` imports code, so it may see a stored configuration in RunDirectory.load_config alone."""
+    root = Path(trust.__file__).parents[2]
+    users = {path.name: path.read_text() for path in root.rglob("*.py")}
+    assert [name for name, text in users.items() if "from_dict(run.config" in text] == []
+    assert [name for name, text in users.items() if "from_dict(self.config" in text] == ["run_directory.py"]
+
+
+# --------------------------------------------------------------------------------------------------------- own runs
+
+
+def own_run(folder: Path, name: str) -> Path:
+    (folder / f"{name}.py").write_text("def count(metrics):\n    return metrics\n")
+    fields = {**FIELDS, "hooks.metrics": f"{name}:count"}
+    Experiment(task="probe/copy", algorithm="ippo", run_dir=str(folder / "run"), fields=fields).run()
+    return folder / "run"
+
+
+def test_own_runs_are_trusted_also_moved_and_extended(tmp_path: Path, monkeypatch, home: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = own_run(tmp_path, "own_hooks_of_trust")
+    assert stat.S_IMODE(key_file().stat().st_mode) == 0o600
+    moved = tmp_path / "elsewhere" / "run"
+    moved.parent.mkdir()
+    shutil.move(path, moved)
+    load(moved)
+    resume(moved, ["experiment.frames=192"])  # rewrites config.yaml
+    load(moved)
+    home.rename(tmp_path / "another's home")
+    with pytest.raises(Untrusted):
+        load(moved)
+    trust_runs(moved)  # both users trust it now
+    load(moved)
+    shutil.rmtree(home)
+    (tmp_path / "another's home").rename(home)
+    load(moved)
+    change(moved, seed=1)
+    with pytest.raises(Untrusted):
+        load(moved)
+
+
+def test_an_unwritable_home_does_not_break_training(tmp_path: Path, monkeypatch, home: Path, capsys) -> None:
+    home.write_text("a file, where nobody can make a folder")
+    monkeypatch.chdir(tmp_path)
+    path = own_run(tmp_path, "own_hooks_without_home")
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and "cannot note that this run is yours" in err and "trust=true" in err
+    with pytest.raises(Untrusted):
+        load(path)
+    load(path, trust=True)
+
+
+def test_what_is_verified_is_what_is_parsed(foreign: Path, plain: Path) -> None:
+    """A file that changes after it was opened changes nothing."""
+    trust_runs(foreign)
+    innocent = RunDirectory.open(plain)
+    good = (foreign / "config.yaml").read_bytes()
+    change(foreign, imports=["worse"])
+    run = RunDirectory.open(foreign)
+    (foreign / "config.yaml").write_bytes(good)
+    with pytest.raises(Untrusted, match="worse"):
+        run.load_config()
+    assert to_dict(innocent.load_config()) == to_dict(from_dict(innocent.config))
+
+
+# -------------------------------------------------------------------------------------------------------------- keys
+
+
+def test_a_digest_needs_the_key_and_the_bytes(tmp_path: Path, home: Path) -> None:
+    add_trust(tmp_path, b"one")
+    assert is_trusted(tmp_path, b"one") and not is_trusted(tmp_path, b"two")
+    add_trust(tmp_path, b"two")
+    assert is_trusted(tmp_path, b"one") and is_trusted(tmp_path, b"two")
+    for number in range(100):
+        add_trust(tmp_path, b"%d" % number)
+    assert len((tmp_path / trust.FILE).read_text().splitlines()) == trust.MOST_LINES
+    (home / "covey" / "key").unlink()
+    assert not is_trusted(tmp_path, b"99")
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"0" * 64, b"short\n"])
+def test_odd_trust_files_trust_nothing(tmp_path: Path, content: bytes) -> None:
+    read_or_make_key()
+    (tmp_path / trust.FILE).write_bytes(content)
+    assert not is_trusted(tmp_path, b"one")
+
+
+def test_a_damaged_key_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trust.time, "sleep", lambda seconds: None)
+    read_or_make_key()
+    key_file().write_text("half")
+    assert not is_trusted(tmp_path, b"one")
+    with pytest.raises(OSError, match="is damaged"):
+        add_trust(tmp_path, b"one")
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_processes_that_make_the_key_at_once_agree(monkeypatch: pytest.MonkeyPatch, home: Path, links: bool) -> None:
+    def refuse(*arguments: object) -> None:
+        raise OSError(errno.EPERM, "not permitted")
+
+    if not links:
+        monkeypatch.setattr(os, "link", refuse)
+    for _ in range(10):
+        barrier, keys = threading.Barrier(8), []
+
+        def make(barrier: threading.Barrier = barrier, keys: list = keys) -> None:
+            barrier.wait()
+            keys.append(read_or_make_key())
+
+        threads = [threading.Thread(target=make) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(keys) == 8 and len(set(keys)) == 1
+        assert [path.name for path in (home / "covey").iterdir()] == ["key"]
+        (home / "covey" / "key").unlink()
+
+
+# -------------------------------------------------------------------------------------------------------- command line
+
+
+def test_the_verb_and_the_word(foreign: Path, plain: Path, tmp_path: Path, capsys) -> None:
+    assert cli.main(["evaluate", str(foreign), "episodes=2"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert cli.main(["resume", str(foreign)]) == 0  # it is finished, and nothing must be imported to say so
+    assert cli.main(["resume", str(foreign), "experiment.frames=192"]) == 2
+    assert not was_imported(foreign)
+    assert cli.main(["resume", str(foreign), "trust=perhaps"]) == 2
+    assert "trust takes true or false" in capsys.readouterr().err
+
+    bench = tmp_path / "bench"
+    shutil.copytree(foreign, bench / "name" / "seed_0")
+    shutil.copytree(plain, bench / "name" / "seed_1")
+    assert cli.main(["trust", str(bench)]) == 0
+    out = capsys.readouterr().out
+    assert "seed_0 may import evil_" in out and "seed_1 imports nothing" in out
+    assert not was_imported(foreign)
+    assert cli.main(["evaluate", str(bench / "name" / "seed_0"), "episodes=2"]) == 0
+    assert cli.main(["evaluate", str(foreign), "episodes=2", "trust=true"]) == 0
+    assert cli.main(["evaluate", str(foreign), "episodes=2"]) == 0
+    assert cli.main(["trust"]) == cli.main(["trust", str(tmp_path / "home")]) == 2
+
+
+def test_a_read_only_run_is_trusted_for_once(foreign: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr("covey.experiment.recording.run_directory.add_trust", refuse)
+    load(foreign, trust=True)
+    with pytest.raises(Untrusted):
+        load(foreign)
+    with pytest.raises(UsageError, match=r"cannot trust .* for good .Read-only file system"):
+        trust_runs(foreign)
+
+
+def test_no_file_of_a_run_is_pickled(plain: Path) -> None:
+    """What is left is text, JSON, YAML and Zarr, whose compressors know no Python."""
+    code = "import sys; from covey import load; load(sys.argv[1])"
+    guard = "import pickle, sys\ndef refuse(*a, **k): raise SystemExit('unpickled')\n"
+    guard += "pickle.load = pickle.loads = refuse\n"
+    done = subprocess.run([sys.executable, "-c", guard + code, str(plain)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
