@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from covey.experiment.running.experiment import Experiment
     from covey.launch.from_python import benchmark
     from covey.networks.network import make_model
-    from covey.registry import register_algorithm, register_model, register_task
+    from covey.registry import register_algorithm, register_loop, register_model, register_task
     from covey.report.from_python import report
 
     __version__: str
@@ -33,6 +33,7 @@ _HOMES = {
     "make_env": "covey.envs.base:make_env",
     "make_model": "covey.networks.network:make_model",
     "register_algorithm": "covey.registry:register_algorithm",
+    "register_loop": "covey.registry:register_loop",
     "register_model": "covey.registry:register_model",
     "register_task": "covey.registry:register_task",
     "report": "covey.report",  # a package that can be called
@@ -50,6 +51,7 @@ __all__ = [
     "make_env",
     "make_model",
     "register_algorithm",
+    "register_loop",
     "register_model",
     "register_task",
     "report",

@@ -1,4 +1,4 @@
-"""Names of tasks, models and algorithms. Nothing heavy is imported until a name is used, so that listing is fast.
+"""Names of tasks, models, algorithms and loops. Nothing heavy is imported until a name is used, so that listing is fast.
 
 An entry is a name, a description, a frozen dataclass that holds every default, and what to call to make the thing from
 such a dataclass. Both may be given as `module:attribute`, imported on first use. The built-in names are in
@@ -40,7 +40,8 @@ class Capabilities:
 
     actions: tuple[ActionKind, ...] = tuple(ActionKind)  # kinds of actions that it can choose
     memory: bool = True  # it learns with models that have memory
-    loops: tuple[str, ...] = ("online",)  # the loops that it can learn in; the first one runs it
+    # the loops that it can learn in; unless `experiment.loop` names another, the first one
+    loops: tuple[str, ...] = ("online",)
     centralised: bool = False  # by default, learning sees more than an agent's own observation; acting never does
     evaluates_greedily: bool = False  # evaluated by its best actions; otherwise by sampled ones, unless all continuous
     model_defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # a model's fields that it relies on
@@ -54,11 +55,19 @@ class Entry:
     config: Any  # a dataclass, an instance of one, or `module:attribute` of either
     fields: Mapping[str, Any]  # what this name changes in it
     capabilities: Capabilities = Capabilities()  # of an algorithm
+    like: str | None = None  # of a loop: another one, whose algorithms can learn in this one too
 
     @property
     def loop(self) -> str:
-        """The loop that runs an algorithm."""
+        """The loop in which an algorithm learns unless another is named."""
         return self.capabilities.loops[0]
+
+    def learns_in(self, loop: str) -> bool:
+        """Whether an algorithm can learn in a registered loop: it names that one, or one that it is like."""
+        name: str | None = loop
+        while name is not None and name not in self.capabilities.loops:
+            name = loops[name].like
+        return name is not None
 
     def make_function(self) -> Callable[..., Any]:
         return import_attribute(self.make) if isinstance(self.make, str) else self.make
@@ -78,7 +87,7 @@ class Entry:
 
 
 class Registry:
-    """The registered names of one kind ("task", "model", "algorithm")."""
+    """The registered names of one kind ("task", "model", "algorithm", "loop")."""
 
     def __init__(self, kind: str):
         self.kind = kind
@@ -93,6 +102,7 @@ class Registry:
         description: str,
         fields: Mapping[str, Any] | None = None,
         capabilities: Capabilities = Capabilities(),
+        like: str | None = None,
     ) -> None:
         if not isinstance(config, str) and not dataclasses.is_dataclass(config):
             raise UsageError(f"{self.kind} '{name}': config must be a dataclass or an instance of one, not {config!r}")
@@ -103,6 +113,7 @@ class Registry:
             config=config,
             fields=fields or {},
             capabilities=capabilities,
+            like=like,
         )
 
     def __getitem__(self, name: str) -> Entry:
@@ -123,6 +134,7 @@ class Registry:
 tasks = Registry("task")
 models = Registry("model")
 algorithms = Registry("algorithm")
+loops = Registry("loop")
 
 
 def _load_catalog() -> None:
@@ -154,6 +166,16 @@ def register_algorithm(
     What it does not support, `capabilities` says; covey then refuses it in one line.
     """
     algorithms.register(name, make, config=config, description=description, capabilities=capabilities)
+
+
+def register_loop(
+    name: str, make: Callable[..., Any] | str, *, config: Any, description: str, like: str | None = None
+) -> None:
+    """Registers a loop: `make(inputs)` returns a `Loop`, and `config` is an `ExperimentConfig` of your own.
+
+    Algorithms that can learn in the loop `like` can learn in this one too; others name it in their `Capabilities`.
+    """
+    loops.register(name, make, config=config, description=description, fields={"loop": name}, like=like)
 
 
 def build_config(config: Any, values: Mapping[str, Any], where: str) -> Any:

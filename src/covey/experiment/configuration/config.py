@@ -19,9 +19,9 @@ from typing import Any
 import yaml
 
 from covey import registry
-from covey.checks import LARGEST_INT, Large, at_least, out_of_range
-from covey.data.buffer import BufferConfig
+from covey.checks import Large, out_of_range
 from covey.errors import UsageError, unknown_name
+from covey.loops.config import ExperimentConfig
 
 GROUPS = {
     "algorithm": registry.algorithms,
@@ -31,7 +31,6 @@ GROUPS = {
 }
 BY_GROUP = ("algorithm", "model", "critic_model")  # what may differ between a task's groups of agents
 MOST_SEEDS = 10_000  # of one command
-LOGGERS = ("console", "json", "mlflow", "tensorboard", "wandb")
 RESUMABLE = (  # what may change when a run goes on: everything else would make it another run
     "frames",
     "schedule_frames",
@@ -73,109 +72,6 @@ class Choice:
     def of(self, group: str) -> Choice:
         """What a group of agents has."""
         return self.groups.get(group, self)
-
-
-class Platform(enum.Enum):
-    """What computes. `auto` takes an accelerator where there is one."""
-
-    auto = "auto"  # an accelerator where there is one, else the CPU
-    cpu = "cpu"  # the CPU, whatever else there is
-    gpu = "gpu"  # a GPU; refused where there is none
-    tpu = "tpu"  # a TPU; refused where there is none
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ExperimentConfig:
-    """Fields of every loop. Intervals are in frames; they and `frames` round up to whole iterations."""
-
-    # environment steps to train for, over all environments; a step counts once, whatever the number of agents
-    frames: Large = 2_000_000
-    # frames over which schedules (of the learning rate, of exploration) run; null: `frames`
-    schedule_frames: Large | None = None
-    platform: Platform = Platform.auto  # what computes
-    # devices to split the environments over; null: as many as there are and fit; the number used is stored with the run
-    devices: int | None = None
-    # seeds trained in one program, each as if alone except for rounding; null: on accelerators as many as fit, else one
-    # after another
-    seeds_at_once: int | None = None
-    evaluation_interval: Large = 100_000  # frames between evaluations; 0: at the start and at the end only
-    evaluation_episodes: int = 32  # episodes in each evaluation
-    # whether evaluation takes the most likely action; null: yes, except policies over discrete actions, which sample
-    evaluation_deterministic: bool | None = None
-    absolute_metric: bool = True  # at the end, evaluate the best parameters over ten times the episodes
-    # metric of an evaluation by which the best parameters are chosen: mean_return, a group's return or a metric of the
-    # task
-    best_by: str = "mean_return"
-    checkpoint_interval: Large = 500_000  # frames between checkpoints; 0: at the end only
-    checkpoint_keep: int = 3  # checkpoints to keep, the newest ones
-    # where metrics go besides the run directory: console, json, mlflow, tensorboard, wandb
-    loggers: tuple[str, ...] = ("console",)
-    # options passed on to each logger, by its name: {wandb: {project: mine, mode: offline}}
-    logger_options: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, "frames", "schedule_frames", "devices", "seeds_at_once")
-        at_least(self, 1, "evaluation_episodes", "checkpoint_keep")
-        at_least(self, 0, "evaluation_interval", "checkpoint_interval")
-        for logger in (*self.loggers, *self.logger_options):
-            if logger not in LOGGERS:
-                raise ValueError(f"unknown logger '{logger}'; there are {', '.join(LOGGERS)}")
-        for logger, options in self.logger_options.items():
-            if not isinstance(options or {}, Mapping):
-                example = f"{{{logger}: {{OPTION: VALUE}}}}"
-                raise ValueError(f"logger_options takes a mapping for each logger, as in {example}, not {options!r}")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CollectingConfig(ExperimentConfig):
-    """Loops that act in environments: an iteration steps `num_envs` of them `rollout_length` times, then learns."""
-
-    num_envs: int = 64  # environments stepped side by side, over all devices
-    rollout_length: int = 32  # steps taken in each environment in an iteration
-    stagger: bool = True  # cut the first episodes at different times, so that batches hold all phases of episodes
-    shaping_frames: Large | None = None  # frames over which a task's shaping reward falls to zero; null: it stays
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least(self, 1, "num_envs", "rollout_length", "shaping_frames")
-        if self.frames > LARGEST_INT * self.frames_per_iteration:
-            raise ValueError(
-                f"frames={self.frames:,} are more than {LARGEST_INT:,} iterations, "
-                f"of {self.frames_per_iteration:,} frames each"
-            )
-        if self.devices and self.num_envs % self.devices:
-            near = self.num_envs // self.devices * self.devices
-            fits = f"{near} or {near + self.devices}" if near else f"{self.devices}"
-            raise ValueError(f"num_envs={self.num_envs} does not split over devices={self.devices}; {fits} would")
-
-    @property
-    def frames_per_iteration(self) -> int:
-        return self.num_envs * self.rollout_length
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OnlineConfig(CollectingConfig):
-    """The online loop: an iteration learns from what it collected."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ReplayConfig(CollectingConfig):
-    """The online loop with replay: an iteration adds what it collected to a buffer and updates from samples of it."""
-
-    rollout_length: int = 8
-    updates: int = 32  # gradient updates in each iteration
-    random_frames: Large = 2_000  # frames acted at random before learning starts
-    buffer: BufferConfig = dataclasses.field(default_factory=BufferConfig)  # the replay buffer
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least(self, 1, "updates")
-        at_least(self, 0, "random_frames")
-        if self.devices and self.buffer.batch_size % self.devices:
-            raise ValueError(f"buffer.batch_size={self.buffer.batch_size} does not split over devices={self.devices}")
-
-
-LOOPS: dict[str, type[ExperimentConfig]] = {"online": OnlineConfig, "replay": ReplayConfig}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -260,8 +156,10 @@ def from_dict(values: Mapping[str, Any]) -> Config:
         add_to_path(rest.get("code_dir"))
     import_modules(registry.coerce(tuple[str, ...], rest.get("imports", ()), "imports"))
     choices: dict[str, Any] = {group: _choice(group, rest.pop(group, None)) for group in GROUPS}
-    loop = loop_defaults(choices["algorithm"].registered)
-    experiment = registry.coerce(type(loop), rest.pop("experiment", {}), "experiment", loop)
+    given = rest.pop("experiment", {})
+    named = given.get("loop") if isinstance(given, Mapping) else None
+    loop = loop_defaults(choices["algorithm"].registered, named)
+    experiment = registry.coerce(type(loop), given, "experiment", loop)
     if isinstance(rest.get("seeds"), int) and not isinstance(rest["seeds"], bool):
         if rest["seeds"] > MOST_SEEDS:
             raise UsageError(f"seeds={rest['seeds']} are too many; one command trains up to {MOST_SEEDS:,}")
@@ -301,12 +199,19 @@ def choice_defaults(kind: str, name: str) -> Any:
     return defaults
 
 
-def loop_defaults(algorithm: str) -> ExperimentConfig:
-    """The experiment's fields for a registered algorithm: those of the loop that runs it."""
-    loop = registry.algorithms[algorithm].loop
-    if loop not in LOOPS:
-        raise unknown_name(f"loop of algorithm '{algorithm}'", loop, LOOPS)
-    return LOOPS[loop]()
+def loop_defaults(algorithm: str, loop: Any = None) -> ExperimentConfig:
+    """The experiment's fields: those of `loop`, which a registered algorithm must be able to learn in; without one, of
+    the first that the algorithm names."""
+    entry = registry.algorithms[algorithm]
+    if loop is not None and not isinstance(loop, str):
+        raise UsageError(f"experiment.loop takes one name, not {loop!r}")
+    defaults: ExperimentConfig = registry.loops[loop or entry.loop].defaults()
+    if not entry.learns_in(defaults.loop):
+        fitting = [known.name for known in registry.loops if entry.learns_in(known.name)]
+        raise UsageError(
+            f"algorithm '{algorithm}' cannot learn in experiment.loop={defaults.loop}; it learns in {', '.join(fitting)}"
+        )
+    return defaults
 
 
 class _Dumper(yaml.SafeDumper):
@@ -379,10 +284,9 @@ def check(config: Config) -> None:
     """Raises UsageError for values that are fine one by one and impossible together."""
     _check_seeds(config)
     _check_numbers(to_dict(config))
-    _check_loops(config.algorithm)
+    _check_loops(config.algorithm, config.experiment)
     _check_callbacks(config.callbacks)
     for algorithm in (config.algorithm, *config.algorithm.groups.values()):
-        _check_sequences(algorithm.config, config.experiment)
         own_check = getattr(algorithm.config, "check", None)
         if own_check is not None:
             try:
@@ -391,16 +295,15 @@ def check(config: Config) -> None:
                 raise UsageError(f"algorithm: {error}") from error
 
 
-def _check_loops(team: Choice) -> None:
-    """Groups learn side by side in one loop, so they must be of one kind."""
-    kinds = {"online": "from what was just collected", "replay": "from replay"}
-    loop = registry.algorithms[team.registered].loop
+def _check_loops(team: Choice, experiment: ExperimentConfig) -> None:
+    """Groups learn side by side in one loop."""
     for group, own in team.groups.items():
-        other = registry.algorithms[own.registered].loop
-        if other != loop:
+        entry = registry.algorithms[own.registered]
+        if not entry.learns_in(experiment.loop):
+            other: ExperimentConfig = registry.loops[entry.loop].defaults()
             raise UsageError(
-                f"algorithm.groups.{group}={own.name} learns {kinds.get(other, other)}, {team.name} "
-                f"{kinds.get(loop, loop)}: the groups of a team learn alike"
+                f"algorithm.groups.{group}={own.name} learns from {other.learns_from}, {team.name} from "
+                f"{experiment.learns_from}: the groups of a team learn alike"
             )
 
 
@@ -431,22 +334,6 @@ def _check_numbers(values: Mapping[str, Any], where: str = "") -> None:
             raise UsageError(f"{where}{name} takes {wanted}, not {value}")
 
 
-def _check_sequences(algorithm: Any, experiment: ExperimentConfig) -> None:
-    sequence_length = getattr(algorithm, "sequence_length", None)
-    if sequence_length is None or not isinstance(experiment, OnlineConfig):
-        return
-    rollout_length = experiment.rollout_length
-    if sequence_length < 1:
-        raise UsageError(f"algorithm.sequence_length must be at least 1, not {sequence_length}")
-    if rollout_length % sequence_length:
-        fits = [length for length in range(1, rollout_length + 1) if rollout_length % length == 0]
-        below, above = [n for n in fits if n < sequence_length][-1:], [n for n in fits if n > sequence_length][:1]
-        raise UsageError(
-            f"experiment.rollout_length={rollout_length} is no multiple of algorithm.sequence_length={sequence_length};"
-            f" {' or '.join(map(str, below + above))} would divide it"
-        )
-
-
 # --------------------------------------------------------------------------------------------------------- devices
 
 
@@ -468,8 +355,8 @@ def no_platform(platform: str, found: str = "cpu") -> str:
 def with_devices(config: Config, available: int) -> Config:
     """`config` with `devices` settled: as given, or the most of `available` over which the environments split."""
     experiment = config.experiment
-    if experiment.devices is not None or not isinstance(experiment, CollectingConfig):
+    split = experiment.split_over_devices.values()
+    if experiment.devices is not None or not split:
         return config
-    split = [experiment.num_envs, *([experiment.buffer.batch_size] if isinstance(experiment, ReplayConfig) else [])]
     devices = max(number for number in range(1, available + 1) if not any(count % number for count in split))
     return dataclasses.replace(config, experiment=dataclasses.replace(experiment, devices=devices))

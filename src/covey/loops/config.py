@@ -1,0 +1,185 @@
+"""What an experiment has for each loop: frozen dataclasses, read before JAX starts.
+
+A loop is registered with one of these (`registry.register_loop`), and they are the fields of `experiment`. What covey
+asks of every one of them is on `ExperimentConfig`; a loop that steps environments side by side inherits from
+`CollectingConfig`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from covey.checks import LARGEST_INT, Large, at_least
+from covey.data.buffer import BufferConfig, Place
+
+LOGGERS = ("console", "json", "mlflow", "tensorboard", "wandb")
+
+
+class Platform(enum.Enum):
+    """What computes. `auto` takes an accelerator where there is one."""
+
+    auto = "auto"  # an accelerator where there is one, else the CPU
+    cpu = "cpu"  # the CPU, whatever else there is
+    gpu = "gpu"  # a GPU; refused where there is none
+    tpu = "tpu"  # a TPU; refused where there is none
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExperimentConfig:
+    """Fields of every loop. Intervals are in frames; they and `frames` round up to whole iterations."""
+
+    learns_from: ClassVar[str] = "experience"  # for messages
+    # how experience reaches the learner; unless it is given, the first loop that the algorithm can learn in
+    loop: str = "online"
+    # environment steps to train for, over all environments; a step counts once, whatever the number of agents
+    frames: Large = 2_000_000
+    # frames over which schedules (of the learning rate, of exploration) run; null: `frames`
+    schedule_frames: Large | None = None
+    platform: Platform = Platform.auto  # what computes
+    # devices to split the environments over; null: as many as there are and fit; the number used is stored with the run
+    devices: int | None = None
+    # seeds trained in one program, each as if alone except for rounding; null: on accelerators as many as fit, else one
+    # after another
+    seeds_at_once: int | None = None
+    evaluation_interval: Large = 100_000  # frames between evaluations; 0: at the start and at the end only
+    evaluation_episodes: int = 32  # episodes in each evaluation
+    # whether evaluation takes the most likely action; null: yes, except policies over discrete actions, which sample
+    evaluation_deterministic: bool | None = None
+    absolute_metric: bool = True  # at the end, evaluate the best parameters over ten times the episodes
+    # metric of an evaluation by which the best parameters are chosen: mean_return, a group's return or a metric of the
+    # task
+    best_by: str = "mean_return"
+    checkpoint_interval: Large = 500_000  # frames between checkpoints; 0: at the end only
+    checkpoint_keep: int = 3  # checkpoints to keep, the newest ones
+    # where metrics go besides the run directory: console, json, mlflow, tensorboard, wandb
+    loggers: tuple[str, ...] = ("console",)
+    # options passed on to each logger, by its name: {wandb: {project: mine, mode: offline}}
+    logger_options: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "frames", "schedule_frames", "devices", "seeds_at_once")
+        at_least(self, 1, "evaluation_episodes", "checkpoint_keep")
+        at_least(self, 0, "evaluation_interval", "checkpoint_interval")
+        for logger in (*self.loggers, *self.logger_options):
+            if logger not in LOGGERS:
+                raise ValueError(f"unknown logger '{logger}'; there are {', '.join(LOGGERS)}")
+        for logger, options in self.logger_options.items():
+            if not isinstance(options or {}, Mapping):
+                example = f"{{{logger}: {{OPTION: VALUE}}}}"
+                raise ValueError(f"logger_options takes a mapping for each logger, as in {example}, not {options!r}")
+
+    @property
+    def frames_per_iteration(self) -> int:
+        """What an iteration counts as."""
+        raise NotImplementedError(f"{type(self).__name__} must say how many frames an iteration has")
+
+    @property
+    def split_over_devices(self) -> Mapping[str, int]:
+        """Numbers, by field, that the number of devices must divide."""
+        return {}
+
+    @property
+    def why_one_seed(self) -> str | None:
+        """What keeps several seeds from training in one program, if anything does."""
+        return None
+
+    @property
+    def collecting(self) -> CollectingConfig | None:
+        """These fields, where an iteration steps environments side by side; None where it does not."""
+        return None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CollectingConfig(ExperimentConfig):
+    """Loops that act in environments: an iteration steps `num_envs` of them `rollout_length` times, then learns."""
+
+    num_envs: int = 64  # environments stepped side by side, over all devices
+    rollout_length: int = 32  # steps taken in each environment in an iteration
+    stagger: bool = True  # cut the first episodes at different times, so that batches hold all phases of episodes
+    shaping_frames: Large | None = None  # frames over which a task's shaping reward falls to zero; null: it stays
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, 1, "num_envs", "rollout_length", "shaping_frames")
+        if self.frames > LARGEST_INT * self.frames_per_iteration:
+            raise ValueError(
+                f"frames={self.frames:,} are more than {LARGEST_INT:,} iterations, "
+                f"of {self.frames_per_iteration:,} frames each"
+            )
+        if self.devices and self.num_envs % self.devices:
+            near = self.num_envs // self.devices * self.devices
+            fits = f"{near} or {near + self.devices}" if near else f"{self.devices}"
+            raise ValueError(f"num_envs={self.num_envs} does not split over devices={self.devices}; {fits} would")
+
+    @property
+    def frames_per_iteration(self) -> int:
+        return self.num_envs * self.rollout_length
+
+    @property
+    def split_over_devices(self) -> Mapping[str, int]:
+        return {"num_envs": self.num_envs}
+
+    @property
+    def collecting(self) -> CollectingConfig | None:
+        return self
+
+    def sized(self, num_envs: int, devices: int) -> Self:
+        """These fields with other numbers of environments and devices, learning from the first iteration on."""
+        return dataclasses.replace(self, num_envs=num_envs, devices=devices)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OnlineConfig(CollectingConfig):
+    """The online loop: an iteration learns from what it collected."""
+
+    learns_from: ClassVar[str] = "what was just collected"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReplayConfig(CollectingConfig):
+    """The online loop with replay: an iteration adds what it collected to a buffer and updates from samples of it."""
+
+    learns_from: ClassVar[str] = "replay"
+    loop: str = "replay"
+    rollout_length: int = 8
+    updates: int = 32  # gradient updates in each iteration
+    random_frames: Large = 2_000  # frames acted at random before learning starts
+    buffer: BufferConfig = dataclasses.field(default_factory=BufferConfig)  # the replay buffer
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, 1, "updates")
+        at_least(self, 0, "random_frames")
+        if self.devices and self.buffer.batch_size % self.devices:
+            raise ValueError(f"buffer.batch_size={self.buffer.batch_size} does not split over devices={self.devices}")
+
+    @property
+    def split_over_devices(self) -> Mapping[str, int]:
+        return {**super().split_over_devices, "buffer.batch_size": self.buffer.batch_size}
+
+    @property
+    def why_one_seed(self) -> str | None:
+        return "buffer.place=host holds one seed's" if self.buffer.place is Place.host else None
+
+    def sized(self, num_envs: int, devices: int) -> Self:
+        return dataclasses.replace(super().sized(num_envs, devices), random_frames=0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OfflineConfig(ExperimentConfig):
+    """The offline loop: an iteration updates from samples of a fixed set, and each update counts as a frame."""
+
+    learns_from: ClassVar[str] = "a fixed set"
+    loop: str = "offline"
+    updates: int = 32  # gradient updates in each iteration
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, 1, "updates")
+
+    @property
+    def frames_per_iteration(self) -> int:
+        return self.updates
