@@ -27,6 +27,7 @@ slow: $(DEV_READY)
 
 lint: $(DEV_READY)
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 # The site, in build/docs/index.html. tests/test_docs.py builds it too, so a warning fails `make test`.
