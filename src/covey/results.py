@@ -75,12 +75,13 @@ def absolute_metrics(results: Results) -> dict[str, list[float]] | None:
 
 def only_run(results: Results) -> Run:
     """The steps of the one run that a run directory's results hold."""
-    return _only(_only(_only(_only(results))))
+    run: Run = _only(_only(_only(_only(results))))
+    return run
 
 
 def read_results(path: Path) -> Results:
     try:
-        results = json.loads(read_text(path))
+        results: Results = json.loads(read_text(path))
         only_run(results)
         return results
     except (AttributeError, *UNREADABLE) as error:

@@ -32,7 +32,8 @@ def mean_over_blocks(function: Callable[[Array], _T], indices: Array, rows_per_i
         return jax.tree.map(jnp.add, total, function(block)), None
 
     total, _ = jax.lax.scan(add, zeros, blocks)
-    return jax.tree.map(lambda x: x / num_blocks, total)
+    mean: _T = jax.tree.map(lambda x: x / num_blocks, total)
+    return mean
 
 
 def _num_blocks(num_indices: int, rows_per_index: int) -> int:

@@ -145,7 +145,8 @@ def tanh_normal_log_prob(location: Array, scale: Array, raw: Array, half_range: 
     location, scale, raw = (jnp.moveaxis(x, -1, 0) for x in jnp.broadcast_arrays(location, scale, raw))
     normal = -0.5 * jnp.square((raw - location) / scale) - jnp.log(scale) - 0.5 * math.log(2.0 * math.pi)
     squash = 2.0 * (math.log(2.0) - raw - jax.nn.softplus(-2.0 * raw))
-    return jnp.sum(normal - squash, axis=0) - np.sum(np.log(half_range))
+    log_prob: Array = jnp.sum(normal - squash, axis=0) - np.sum(np.log(half_range))
+    return log_prob
 
 
 def _make_tanh_normal(action: Continuous) -> Distribution:

@@ -21,7 +21,8 @@ def epsilon_greedy(greedy: Array, mask: Array | None, num_actions: int, epsilon:
 def anneal(start: Array | float, end: Array | float, fraction: float, progress: Array) -> Array:
     """Linearly from `start` to `end` over a `fraction` of training, and then `end`."""
     passed = jnp.clip(progress / max(fraction, 1e-8), 0.0, 1.0)
-    return jnp.float32(start) + passed * (end - start)
+    value: Array = jnp.float32(start) + passed * (end - start)
+    return value
 
 
 def sample_uniform(action: ActionSpec, shape: tuple[int, ...], mask: Array | None, key: Key) -> Array:

@@ -13,7 +13,8 @@ _T = TypeVar("_T")
 
 
 def is_uncompiled() -> bool:
-    return jax.config.values["jax_disable_jit"]
+    """Whether `jax.disable_jit` is in force, as with `jit=false`."""
+    return bool(jax.config.values["jax_disable_jit"])
 
 
 def one_operation(function: Callable[_P, _T]) -> Callable[_P, _T]:
@@ -28,6 +29,7 @@ def one_operation(function: Callable[_P, _T]) -> Callable[_P, _T]:
         if not is_uncompiled():
             return function(*arguments, **options)
         with jax.disable_jit(False):
-            return compiled(*arguments, **options)
+            result: _T = compiled(*arguments, **options)
+        return result
 
     return call

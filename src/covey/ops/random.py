@@ -86,7 +86,8 @@ def unrolled(key: Key) -> Key:
     """A key of the same numbers. Its type is its own, so it is made where numbers are drawn, and not passed on."""
     if is_uncompiled():  # operation by operation, JAX's generator is one and this one two hundred
         return key
-    return jax.random.wrap_key_data(jax.random.key_data(key), impl=UNROLLED)
+    same: Key = jax.random.wrap_key_data(jax.random.key_data(key), impl=UNROLLED)
+    return same
 
 
 def threefry(key: Any, high: Any, low: Any) -> tuple[Any, Any]:
@@ -118,7 +119,8 @@ def host_fold_in(key: Key, number: int) -> Key:
 
 
 def _wrapped(words: np.ndarray) -> Key:
-    return jax.random.wrap_key_data(jax.device_put(words), impl="threefry2x32")
+    key: Key = jax.random.wrap_key_data(jax.device_put(words), impl="threefry2x32")
+    return key
 
 
 def _numbered(key: Array, shape: Shape) -> tuple[Array, Array]:
@@ -129,7 +131,8 @@ def _numbered(key: Array, shape: Shape) -> tuple[Array, Array]:
 
 def _random_bits(key: Array, bit_width: int, shape: Shape) -> Array:
     if bit_width != 32:
-        return THREEFRY.random_bits(key, bit_width, shape)
+        bits: Array = THREEFRY.random_bits(key, bit_width, shape)
+        return bits
     high, low = _numbered(key, shape)
     return high ^ low
 

@@ -23,4 +23,5 @@ def take(samples: _T, indices: Array) -> _T:
     """Of a dataclass of sequences `[N, L, …]` with a `carry [N, …]`, those at `indices`, time first: `[L, n, …]`."""
     chosen: Any = jax.tree.map(lambda x: x[indices], samples)
     steps = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), dataclasses.replace(chosen, carry=None))
-    return dataclasses.replace(steps, carry=chosen.carry)
+    taken: _T = dataclasses.replace(steps, carry=chosen.carry)
+    return taken

@@ -57,7 +57,8 @@ class JumanjiEnv:
         raise NotImplementedError
 
     def action_mask(self, state: PyTree, observation: Any) -> Array | None:
-        return observation.action_mask
+        mask: Array | None = observation.action_mask
+        return mask
 
     def global_state(self, state: PyTree) -> Array | None:
         """A flat `[S]`, where it carries more than what the agents see together."""
