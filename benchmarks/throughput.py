@@ -44,7 +44,7 @@ from covey.experiment.configuration.config import Config, OnlineConfig
 from covey.experiment.running.build import Parts, build
 from covey.loops.online import DEVICE_AXIS, TrainState, add_device_axis, drop_device_axis
 from covey.loops.rollout import collect
-from covey.ops.blocks import CPU_ROWS
+from covey.ops.blocks import MAX_ROWS_PER_BLOCK
 from covey.types import Array, Batch, Discrete, Key, PyTree, TimeStep
 
 TASKS = ("rware/tiny-4ag", "lbf/8x8-2p-2f-coop", "mpe/simple_spread", "smax/2s3z")
@@ -342,7 +342,7 @@ def make_gradients(config: Config, parts: Parts, devices: list[Any]) -> common.P
     assert isinstance(spec.action, Discrete)
     hidden, size = list(config.model.config.layers), math.prod(spec.observation_shape)
     rows = config.experiment.num_envs * rollout_length(config) * spec.num_agents // len(devices)
-    num_blocks = -(-rows // CPU_ROWS) * config.algorithm.config.epochs
+    num_blocks = -(-rows // MAX_ROWS_PER_BLOCK) * config.algorithm.config.epochs
     activation = {"tanh": jnp.tanh, "relu": jax.nn.relu}[config.model.config.activation.name]
 
     def init(key: Key) -> PyTree:
@@ -350,7 +350,7 @@ def make_gradients(config: Config, parts: Parts, devices: list[Any]) -> common.P
             sizes = [size, *hidden, outputs]
             return [(jax.random.normal(key, shape) / 8, jnp.zeros(shape[1])) for shape in itertools.pairwise(sizes)]
 
-        return [layers(spec.action.num_actions), layers(1)], jax.random.normal(key, (16, CPU_ROWS, size))
+        return [layers(spec.action.num_actions), layers(1)], jax.random.normal(key, (16, MAX_ROWS_PER_BLOCK, size))
 
     def loss(networks: PyTree, x: Array) -> Array:
         total = jnp.zeros(())

@@ -1,4 +1,4 @@
-"""What stays compiled where `jit=false` runs everything around it operation by operation, under `jax.disable_jit`."""
+"""Functions that stay compiled while `jit=false` runs everything else operation by operation, under `jax.disable_jit`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ def is_uncompiled() -> bool:
 
 
 def one_operation(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """`function` as it is; under `jax.disable_jit`, as one compiled operation.
+    """Makes `function` one compiled operation under `jax.disable_jit`; elsewhere it is unchanged.
 
-    For what nobody steps through, such as an optimiser: hundreds of operations, one by one, take most of the time.
+    For code that nobody steps through, such as an optimiser: its hundreds of operations, run one by one, would take most
+    of the time.
     """
     compiled = jax.jit(function)
 
