@@ -15,8 +15,8 @@ field `num_agents`). `--jaxmarl` compares with JaxMARL on MPE at its own setting
 tanh; agents are not told who they are, and episodes begin together): covey's training on two devices over the rate at
 which JaxMARL's environment is stepped with random actions and nothing else is done, by one thread on one core and with
 the threads that JAX starts by itself (as JaxMARL's users run it; handing work to and fro makes it slower). JaxMARL's
-own loop reaches 0.16. Processes of their own, in turn. Beside it stands the rate if an update were its networks'
-gradients and nothing else, as XLA computes them by itself.
+own loop reaches 0.16. Each runs in a separate process, in turn. Beside it is the rate of an
+update that only computes its networks' gradients, as XLA does by itself.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def parse(arguments: list[str] | None) -> Namespace:
     parser.add_argument("--numbers", type=int, nargs="+", help=f"for --scaling: {NUM_ENVIRONMENTS} or {NUM_AGENTS}")
     parser.add_argument("--jaxmarl", action="store_true", help="the comparison with JaxMARL")
     parser.add_argument("--jaxmarl-stepping", action="store_true", help="only how fast JaxMARL's environment steps")
-    parser.add_argument("--rounds", type=int, default=5, help="the best of so many counts")
+    parser.add_argument("--rounds", type=int, default=5, help="repetitions, of which the best counts")
     parser.add_argument("--seconds", type=float, default=1.0, help="for each part, each round")
     return parser.parse_args(arguments)
 

@@ -64,7 +64,7 @@ class Linear(nnx.Linear):
 
 @jax.custom_vjp
 def matmul_fast_backward(x: Array, kernel: Array) -> Array:
-    """`x [N, inputs] @ kernel [inputs, outputs]`, with the order of the kernel's gradient xᵀ dy that is fastest on CPUs.
+    """`x [N, inputs] @ kernel [inputs, outputs]`, with the kernel's gradient xᵀ dy in the fastest order for CPUs.
 
     XLA's fast matrix product needs operands that are not transposed in memory; with few outputs, dyᵀ x is the faster
     order. Left alone, XLA picks a slower product that reads x transposed; the barriers keep it from undoing the choice.

@@ -23,9 +23,9 @@ def mean_over_blocks(function: Callable[[Array], _T], indices: Array, rows_per_i
     """The mean of `function(block)` over equal blocks of `indices [N]`.
 
     Up to rounding this equals `function(indices)`, if `function` returns a tree of means over its argument. An index
-    selects `rows_per_index` rows, one per agent. The steps of a sequence are not counted as rows, although layers around
-    a memory compute them at once: the memory itself takes them one after another, and blocks that counted steps would
-    be too small for it.
+    selects `rows_per_index` rows, one per agent. The steps of a sequence are not counted as rows, although layers
+    around a memory compute them at once: the memory itself takes them one after another, and blocks that counted steps
+    would be too small for it.
     """
     num_blocks = _num_blocks(len(indices), rows_per_index) if jax.default_backend() == "cpu" else 1
     if num_blocks == 1:

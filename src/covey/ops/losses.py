@@ -37,7 +37,7 @@ def value_loss(value: Array, target: Array, weight: Array) -> Array:
 
 
 def clipped_value_loss(value: Array, old_value: Array, target: Array, weight: Array, *, clip: float) -> Array:
-    """The larger of the squared errors of `value` and of `value` clipped to within `clip` of `old_value`, the value while acting."""
+    """The larger squared error of `value` and of `value` clipped to within `clip` of `old_value`, that of acting."""
     near = old_value + jnp.clip(value - old_value, -clip, clip)
     return weighted_mean(jnp.maximum(jnp.square(value - target), jnp.square(near - target)), weight)
 

@@ -10,8 +10,8 @@ from covey.types import Array, Transition
 def team_of(reward: Array, terminated: Array, alive: Array) -> tuple[Array, Array, Array]:
     """The team's reward, whether its return terminated, and whether any agent was alive: `[…]` from `[…, A]`.
 
-    The reward is the mean over all agents, where the dead earn 0, so that it adds up to the reported return. A mean over
-    living agents only would reward agents for dying one by one. The team continues while any of its agents does.
+    The reward is the mean over all agents, where the dead earn 0, so that it adds up to the reported return. A mean
+    over living agents only would reward agents for dying one by one. The team continues while any of its agents does.
     """
     mean = jnp.mean(jnp.where(alive, reward, 0.0), -1)
     return mean, jnp.all(terminated | ~alive, -1), jnp.any(alive, -1)

@@ -1,4 +1,4 @@
-"""Functions that stay compiled while `jit=false` runs everything else operation by operation, under `jax.disable_jit`."""
+"""Functions that stay compiled while `jit=false` (`jax.disable_jit`) runs everything else operation by operation."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def is_uncompiled() -> bool:
 def one_operation(function: Callable[_P, _T]) -> Callable[_P, _T]:
     """Makes `function` one compiled operation under `jax.disable_jit`; elsewhere it is unchanged.
 
-    For code that nobody steps through, such as an optimiser: its hundreds of operations, run one by one, would take most
-    of the time.
+    For code that nobody steps through, such as an optimiser: its hundreds of operations, run one by one, would take
+    most of the time.
     """
     compiled = jax.jit(function)
 

@@ -1,8 +1,8 @@
 """Decisions that several seeds in one program make together.
 
 Several seeds are one seed's program under `vmap`. There, a `cond` on one seed's value runs both of its branches, and a
-loop runs for all seeds until the last is done, copying its carry. So seeds decide together, and a branch stays a branch.
-A seed that did not need the branch keeps its old values (`envs.batch`, when it refills pools of fresh states), computes
+loop runs for all seeds until the last is done, copying its carry. So seeds decide together, and a branch stays one. A
+seed that did not need the branch keeps its old values (`envs.batch`, when it refills pools of fresh states), computes
 something that it does not use, or would have decided the same anyway, because seeds count updates in step. So no seed's
 numbers depend on the others, except for rounding: XLA may order operations differently in a larger program.
 """

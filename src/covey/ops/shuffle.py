@@ -12,9 +12,9 @@ from covey.types import Array, Key
 def random_order(key: Key, num: int) -> Array:
     """A random order of 0 … num − 1, `[num]` int32.
 
-    The low bits of each random number are replaced by its index, and the array of integers is sorted once. On a CPU that
-    takes a tenth of the time of `jax.random.permutation`, which sorts pairs twice. Numbers with equal random bits stay in
-    ascending order; with 8,192 indices, that affects about 64 of 33 million pairs.
+    The low bits of each random number are replaced by its index, and the array of integers is sorted once. On a CPU
+    that takes a tenth of the time of `jax.random.permutation`, which sorts pairs twice. Numbers with equal random bits
+    stay in ascending order; with 8,192 indices, that affects about 64 of 33 million pairs.
     """
     bits = max(1, (num - 1).bit_length())
     if bits > 20:

@@ -273,7 +273,7 @@ def _make_interactions(world: World) -> Callable[[Motion, Array], tuple[Vector, 
 
 
 def _incidence(index: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """`[E, P]`, 1 where pair p acts on entity e, if e is `kept`. An index of −1 is no pair."""
+    """`[E, P]`, 1 where pair p acts on entity e, if e is `kept`. An index of −1 means no pair."""
     matrix = np.zeros((len(kept), len(index)), np.float32)
     matrix[index, np.arange(len(index))] = kept[index] & (index >= 0)
     return matrix

@@ -1,4 +1,4 @@
-"""Vectors in the plane with their two coordinates in arrays of their own, for what is computed many times.
+"""Vectors in the plane with their two coordinates in separate arrays, for code that runs many times.
 
 A coordinate's array may have any axes. The engine keeps environments on the last one, so that every operation runs
 along contiguous memory; where coordinates lie beside each other, as in `[…, 2]`, a processor's vector units idle.
