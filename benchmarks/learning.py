@@ -36,15 +36,6 @@ from covey.results import describe_mean, mean_and_interval
 
 ROOT = Path(__file__).parents[1]
 ANCHORS = Path(covey.__file__).parent / "anchors.json"
-NOT_COMPARED = {"seed", "seeds", "run_dir"}  # what may differ between a run and the command that asks for it
-NOT_COMPARED_EXPERIMENT = {
-    "schedule_frames",
-    "devices",
-    "seeds_at_once",
-    "loggers",
-    "logger_options",
-    "checkpoint_keep",
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -397,10 +388,12 @@ def existing_seeds(run_dir: Path) -> dict[int, Path]:
 def refuse_other(path: Path, arguments: list[str]) -> None:
     """Exits where the run in `path` is not of the experiment that `arguments` describe."""
     from covey.experiment.configuration.compose import compose
-    from covey.experiment.configuration.config import to_dict
+    from covey.experiment.configuration.config import roles_in, to_dict
 
-    wanted, stored = flatten(to_dict(compose(arguments))), flatten(RunDirectory.open(path).config)
-    ignored = NOT_COMPARED | {f"experiment.{name}" for name in NOT_COMPARED_EXPERIMENT}
+    config = compose(arguments)
+    wanted, stored = flatten(to_dict(config)), flatten(RunDirectory.open(path).config)
+    ignored = {name for name, role, _ in roles_in(config) if not role.identity}
+    ignored.add("experiment.schedule_frames")  # a run stores the number that it took for null
     # A field that is not stored did not exist then.
     differing = [
         f"{name}={stored[name]} there, {wanted.get(name)} asked for"

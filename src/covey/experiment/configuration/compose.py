@@ -53,7 +53,6 @@ from covey.errors import UsageError, nearest, unknown_name
 from covey.experiment.configuration.config import (
     BY_GROUP,
     GROUPS,
-    RESUMABLE,
     Config,
     HooksConfig,
     add_to_path,
@@ -62,6 +61,7 @@ from covey.experiment.configuration.config import (
     import_modules,
     loop_defaults,
     plain,
+    roles_in,
     to_dict,
     wanted_imports,
 )
@@ -178,7 +178,7 @@ def _copies_for_critic(values: Sequence[Assignment], chosen: Mapping[str, str]) 
 def resume_config(config: Config, overrides: Sequence[str]) -> Config:
     """A stored configuration with the overrides of `covey resume`, which may change how long and how it is watched."""
     assignments = [parse_override(text) for text in overrides]
-    allowed = [f"experiment.{name}" for name in RESUMABLE] + ["jit"]
+    allowed = [path for path, role, _ in roles_in(config) if role.resumable]
     for item in assignments:
         if not item.key.startswith(tuple(allowed)):
             near = _list(nearest_fields(item.key, allowed))
