@@ -3,10 +3,11 @@
 What sets a field, the later the stronger:
 
 1. the dataclass of the chosen task, model or algorithm, and of the loop that the algorithm runs in;
-2. the preset (`experiment=benchmarl`), after the one that it derives from;
-3. the preset's file for that algorithm (`benchmarl_mappo.yaml`), where there is one;
-4. for a task, model or algorithm from a file of the user's own, the fields in that file;
-5. the command line.
+2. with `settings=tuned`, what is known to learn for that task and algorithm (settings.py);
+3. the preset (`experiment=benchmarl`), after the one that it derives from;
+4. the preset's file for that algorithm (`benchmarl_mappo.yaml`), where there is one;
+5. for a task, model or algorithm from a file of the user's own, the fields in that file;
+6. the command line.
 
 A preset is a file `GROUP/NAME.yaml`, shipped beside this module or in the user's `config_dir`. It derives from another
 by `base: NAME`, which may be a registered name, a shipped preset or another file:
@@ -65,6 +66,7 @@ from covey.experiment.configuration.config import (
     to_dict,
     wanted_imports,
 )
+from covey.experiment.configuration.settings import NONE, TUNED, Settings, find_settings, settings_in
 from covey.files import UNREADABLE, read_text, why_unreadable
 
 OVERRULED_BY = {"seed": "seeds", "num_minibatches": "minibatch_size"}  # fields without effect beside another
@@ -89,6 +91,9 @@ def compose(overrides: Sequence[str]) -> Config:
     import_modules(_imports(presets))
     layers = _with_algorithm_presets(presets, chosen, config_dir)
     import_modules(_imports(layers))
+    settings = _chosen_settings(layers, chosen, config_dir)
+    if settings:
+        layers = [Preset(name=TUNED, fields=dict(settings.sections), path=settings.path), *layers]
     copies: list[Assignment] = []
     if _critic_follows(layers, chosen):
         layers = _with_critics_layers(layers)
@@ -135,7 +140,7 @@ def _check_overruled(keys: Sequence[str], composed: Mapping[str, Any]) -> None:
 def _is_choice(key: str) -> bool:
     """Whether the value of `key` is the name of something: `algorithm`, `algorithm.groups.adversary`, …"""
     member = MEMBER.fullmatch(key)
-    return key in (*GROUPS, "experiment") or (member is not None and member[3] is None)
+    return key in (*GROUPS, "experiment", "settings") or (member is not None and member[3] is None)
 
 
 # The critic's model follows the actor's. Whatever sets `model` (a preset or the command line) sets `critic_model` too,
@@ -240,6 +245,8 @@ def _repair(key: str, value: str) -> str:
 
 def _some_names(key: str) -> str:
     """A few valid values, for a choice that was left empty."""
+    if key == "settings":
+        return f"; it takes {TUNED} or {NONE}"
     if key not in (*GROUPS, "experiment"):
         return f"; {key}=null is none at all"
     names = list_presets() if key == "experiment" else [entry.name for entry in GROUPS[key]]
@@ -431,9 +438,39 @@ def _check_config_dir(config_dir: str | None) -> None:
         return
     if not Path(config_dir).is_dir():
         raise UsageError(f"config_dir: no folder '{config_dir}'")
-    folders = ("experiment", "algorithm", "task", "model", "benchmark")
+    folders = ("experiment", "algorithm", "task", "model", "benchmark", "settings")
     if not any((Path(config_dir) / folder).is_dir() for folder in folders):
         raise UsageError(f"config_dir: '{config_dir}' has none of the folders {_list(folders)}")
+
+
+def list_settings(config_dir: str | None = None) -> list[Settings]:
+    """All settings of files `settings/*.yaml`, the user's own first."""
+    folders = ([Path(config_dir)] if config_dir else []) + [SHIPPED]
+    files = [path for folder in folders for path in sorted((folder / "settings").glob("*.yaml"))]
+    return [settings for path in files for settings in settings_in(path, _read(path))]
+
+
+def settings_for(overrides: Sequence[str]) -> Settings | None:
+    """The settings that `settings=tuned` among the overrides finds; None without it."""
+    assignments = [parse_override(text) for text in overrides]
+    chosen = {item.key: item.choice() for item in assignments if _is_choice(item.key)}
+    config_dir = _last_value(assignments, "config_dir")
+    return _chosen_settings(
+        _preset_chain("experiment", chosen.get("experiment", DEFAULTS["experiment"]), config_dir), chosen, config_dir
+    )
+
+
+def _chosen_settings(layers: Sequence[Preset], chosen: Mapping[str, str], config_dir: str | None) -> Settings | None:
+    name = chosen.get("settings", NONE)
+    if name == NONE:
+        return None
+    if name != TUNED:
+        raise unknown_name("settings", name, [TUNED, NONE], see="`covey list settings`")
+    tasks, algorithms = (
+        [preset.name for preset in _preset_chain(group, _choice_of(group, layers, chosen), config_dir)]
+        for group in ("task", "algorithm")
+    )
+    return find_settings(list_settings(config_dir), tasks, algorithms)
 
 
 def benchmark_presets(name: str, config_dir: str | None) -> list[Preset]:
