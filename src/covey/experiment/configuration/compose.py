@@ -96,9 +96,11 @@ def compose(overrides: Sequence[str]) -> Config:
         layers = [Preset(name=TUNED, fields=dict(settings.sections), path=settings.path), *layers]
     copies: list[Assignment] = []
     if _critic_follows(layers, chosen):
+        model = _choice_of("model", layers, chosen)  # a layer may name another, which the command line replaces
         layers = _with_critics_layers(layers)
         copies = _copies_for_critic(values, chosen)
-        chosen = {f"critic_{key}": name for key, name in chosen.items() if key.startswith("model.")} | chosen
+        groups = {f"critic_{key}": name for key, name in chosen.items() if key.startswith("model.")}
+        chosen = groups | chosen | {"critic_model": model}
     scopes, tree = _assemble(layers, chosen, [item.key for item in (*copies, *values)], config_dir)
     values = _with_own_names(values, scopes)
     for item in values:  # not the copies: an error names what was typed

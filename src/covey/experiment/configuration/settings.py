@@ -43,7 +43,7 @@ class Settings:
     def budget(self) -> str:
         """`tuning: two trials; result: 1,000,000 frames, 3 seeds, results/NAME.json`"""
         frames = self.sections.get("experiment", {}).get("frames")
-        length = f"{frames:,} frames, " if isinstance(frames, int) else ""
+        length = f"{int(frames):,} frames, " if isinstance(frames, int | float) else ""
         return f"tuning: {self.tuning}; result: {length}{self.seeds} seeds, results/{self.result}.json"
 
     @property
