@@ -16,7 +16,15 @@ from covey import collector
 from covey.data.buffer import Place
 from covey.errors import UsageError
 from covey.experiment.configuration.compose import compose, resume_config
-from covey.experiment.configuration.config import CollectingConfig, Config, ReplayConfig, plain, to_dict, with_devices
+from covey.experiment.configuration.config import (
+    CollectingConfig,
+    Config,
+    ExperimentConfig,
+    ReplayConfig,
+    plain,
+    to_dict,
+    with_devices,
+)
 from covey.experiment.loading.transfer import Source, Transfer, plan_transfer, read_source
 from covey.experiment.recording.checkpoint import Checkpoints
 from covey.experiment.recording.environment import describe_environment
@@ -35,6 +43,7 @@ from covey.metrics import MEAN_RETURN, group_return, scored_groups
 from covey.types import EnvSpec, PyTree
 
 MOST_AT_ONCE = 16  # seeds in one program, where the user does not say how many
+ROUNDING_TOLD = 0.01  # the share of a number by which rounding must change it to be told
 
 
 class Experiment:
@@ -331,7 +340,8 @@ def run_together(
                 console.line(f"replay: {size:,} transitions{for_each}, {megabytes:,.0f} MB")
             if len(parts.env.spec.cooperating) > 1:
                 console.line(describe_opposition(parts.env.spec, experiment.best_by))
-            _say_rounding(console, config, parts.loop.frames_per_iteration)
+            if rounding := describe_rounding(experiment, parts.loop.frames_per_iteration):
+                console.line(rounding)
         summaries = Training(seeds, parts, programs, console, callbacks, initial_learner).run()
     for (_, run), summary in zip(seeds, summaries, strict=True):
         mark_finished(run, frames=summary.frames, absolute_metric=experiment.absolute_metric)
@@ -352,15 +362,20 @@ def describe_opposition(spec: EnvSpec, best_by: str) -> str:
     )
 
 
-def _say_rounding(console: Console, config: Config, frames_per_iteration: int) -> None:
-    experiment = config.experiment
-    rounded = [
-        f"{name} {value:,} to {-(-value // frames_per_iteration) * frames_per_iteration:,}"
+def describe_rounding(experiment: ExperimentConfig, frames_per_iteration: int) -> str:
+    """What was rounded up to whole iterations, if that changes it by more than one percent and it is not an interval
+    longer than the run; otherwise empty."""
+    rounded = {
+        name: (value, -(-value // frames_per_iteration) * frames_per_iteration)
         for name in ("frames", "evaluation_interval", "checkpoint_interval")
-        if (value := getattr(experiment, name)) % frames_per_iteration
+        if 0 < (value := getattr(experiment, name)) <= experiment.frames
+    }
+    told = [
+        f"{name} {value:,} to {whole:,}"
+        for name, (value, whole) in rounded.items()
+        if whole - value > ROUNDING_TOLD * value
     ]
-    if rounded:
-        console.line(f"rounded up to whole iterations of {frames_per_iteration:,} frames: {', '.join(rounded)}")
+    return f"rounded up to whole iterations of {frames_per_iteration:,} frames: {', '.join(told)}" if told else ""
 
 
 def describe(parts: Parts) -> dict[str, Any]:
