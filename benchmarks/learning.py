@@ -381,14 +381,14 @@ def summarise(name: str, experiment: NamedExperiment, command: str, paths: list[
     """What results/NAME.json holds, read from finished run directories."""
     runs = [RunDirectory.open(path) for path in paths]
     environment, config = runs[0].environment, runs[0].config
-    members = [summarise_seed(run, experiment.metric) for run in runs]
-    absolute = [member["absolute"] for member in members]
+    by_seed = [summarise_seed(run, experiment.metric) for run in runs]
+    absolute = [seed["absolute"] for seed in by_seed]
     mean, half_width = mean_and_interval(absolute)
     bound = mean - half_width if experiment.at_most and math.isfinite(half_width) else mean
     threshold = experiment.threshold
     reached = threshold is None or (bound <= threshold if experiment.at_most else mean >= threshold)
     others = {
-        metric: mean_and_interval([member["others"][metric] for member in members]) for metric in members[0]["others"]
+        metric: mean_and_interval([seed["others"][metric] for seed in by_seed]) for metric in by_seed[0]["others"]
     }
     return {
         "name": name,
@@ -403,9 +403,9 @@ def summarise(name: str, experiment: NamedExperiment, command: str, paths: list[
         "metric": experiment.metric,
         "definition": experiment.meaning or environment.get("returns", ""),
         "evaluation": environment.get("evaluation"),
-        "episodes": members[0]["episodes"],
-        "frames": members[0]["curve"][-1][0],
-        "minutes": [member["minutes"] for member in members],
+        "episodes": by_seed[0]["episodes"],
+        "frames": by_seed[0]["curve"][-1][0],
+        "minutes": [seed["minutes"] for seed in by_seed],
         "seeds": [run.config["seed"] for run in runs],
         "absolute": absolute,
         "mean": mean,
@@ -417,7 +417,7 @@ def summarise(name: str, experiment: NamedExperiment, command: str, paths: list[
         "anchors": find_anchors(experiment.metric, config["task"]["name"]),
         "published": find_published(experiment, config["task"]["name"]),
         "tuning": experiment.tuning,
-        "curves": [member["curve"] for member in members],
+        "curves": [seed["curve"] for seed in by_seed],
     }
 
 
@@ -674,42 +674,42 @@ def draw_curves(results: list[dict[str, Any]], path: Path) -> None:
         figure, grid = plt.subplots(rows, columns, figsize=(3.9 * columns, 2.9 * rows), squeeze=False)
         for axes in grid.flat[len(panels) :]:
             axes.axis("off")
-        for axes, ((task, metric), members) in zip(grid.flat, panels.items(), strict=False):
-            draw_panel(axes, task, metric, members)
+        for axes, ((task, metric), shown) in zip(grid.flat, panels.items(), strict=False):
+            draw_panel(axes, task, metric, shown)
         figure.tight_layout(h_pad=2.0, w_pad=2.0)
         figure.savefig(path, dpi=130)
         plt.close(figure)
 
 
-def draw_panel(axes: Any, task: str, metric: str, members: list[dict[str, Any]]) -> None:
-    scale, unit = (1e6, "million frames") if members[0]["frames"] >= 1e6 else (1e3, "thousand frames")
-    for member, colour in zip(members, COLOURS, strict=False):
-        frames, mean, half_width = mean_curve(member["curves"])
+def draw_panel(axes: Any, task: str, metric: str, shown: list[dict[str, Any]]) -> None:
+    scale, unit = (1e6, "million frames") if shown[0]["frames"] >= 1e6 else (1e3, "thousand frames")
+    for curve, colour in zip(shown, COLOURS, strict=False):
+        frames, mean, half_width = mean_curve(curve["curves"])
         x = [frame / scale for frame in frames]
-        label = ", ".join(filter(None, [member["algorithm"], member["model"], member.get("label")]))
+        label = ", ".join(filter(None, [curve["algorithm"], curve["model"], curve.get("label")]))
         axes.plot(x, mean, color=colour, linewidth=1.6, label=label)
         low, high = ([m + sign * h for m, h in zip(mean, half_width, strict=True)] for sign in (-1, 1))
         axes.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)
-    draw_anchors(axes, members)
+    draw_anchors(axes, shown)
     axes.set_title(task, loc="left")
     axes.set_xlabel(unit)
     axes.set_ylabel(metric.replace("_", " "))
     axes.set_xlim(left=0)
     axes.margins(y=0.1)
-    if len(members) > 1:
+    if len(shown) > 1:
         axes.legend(frameon=False, fontsize=8, loc="best")
 
 
-def draw_anchors(axes: Any, members: list[dict[str, Any]]) -> None:
+def draw_anchors(axes: Any, shown: list[dict[str, Any]]) -> None:
     """Dashed: the number to reach. Dotted: what was published. Each value once, named at the left of its line."""
     lines: dict[float, list[str]] = {}
-    for member in members:
-        if member["threshold"] is not None:
-            lines.setdefault(member["threshold"], []).append("at most" if member["at_most"] else "to reach")
-        for kind, value in member.get("anchors", {}).items():
+    for curve in shown:
+        if curve["threshold"] is not None:
+            lines.setdefault(curve["threshold"], []).append("at most" if curve["at_most"] else "to reach")
+        for kind, value in curve.get("anchors", {}).items():
             lines.setdefault(value, []).append(kind)
-        if member["published"]:
-            lines.setdefault(member["published"]["value"], []).append("published")
+        if curve["published"]:
+            lines.setdefault(curve["published"]["value"], []).append("published")
     for value, kinds in lines.items():
         style = (0, (1, 2)) if set(kinds) == {"published"} else (0, (5, 3))
         axes.axhline(value, color=GREY, linewidth=1.0, linestyle=style, zorder=0)

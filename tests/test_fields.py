@@ -15,7 +15,7 @@ from covey.checks import above_zero, at_least, at_most, between_0_and_1, limits
 from covey.experiment.configuration.compose import compose
 from covey.experiment.configuration.config import LOOPS, Config, HooksConfig, not_compared, roles_in
 from covey.fields import (
-    Role,
+    FieldRole,
     comments_of_source,
     enum_in,
     explanations,
@@ -204,15 +204,18 @@ class Retimed(Whole):
 
 def test_roles_are_read_from_the_field_and_kept_by_subclasses() -> None:
     assert roles(Retimed) == {
-        "rate": Role(),
-        "frames": Role(resumable=True),
-        "options": Role(identity=False),
-        "inner": Role(),
+        "rate": FieldRole(),
+        "frames": FieldRole(resumable=True),
+        "options": FieldRole(identity=False),
+        "inner": FieldRole(),
     }
     found = {path: (role, is_default) for path, role, is_default in roles_of(Retimed(rate=0.25), "experiment")}
-    assert found["experiment.rate"] == (Role(), False) and found["experiment.options"] == (Role(identity=False), True)
-    assert found["experiment.inner.place"] == (Role(compared=False), True)
-    assert {name.path: name.role for name in fields_of(Retimed(), "")}["frames"] == Role(resumable=True)
+    assert found["experiment.rate"] == (FieldRole(), False) and found["experiment.options"] == (
+        FieldRole(identity=False),
+        True,
+    )
+    assert found["experiment.inner.place"] == (FieldRole(compared=False), True)
+    assert {name.path: name.role for name in fields_of(Retimed(), "")}["frames"] == FieldRole(resumable=True)
 
 
 def test_a_role_that_there_is_not_is_refused() -> None:

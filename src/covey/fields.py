@@ -44,7 +44,7 @@ ROLE = "covey_role"  # the key of a field's metadata
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Role:
+class FieldRole:
     """What a field is to an experiment. The defaults are those of a hyperparameter."""
 
     identity: bool = True  # another value makes another experiment of a benchmark, in another folder
@@ -56,23 +56,23 @@ class Role:
 
 
 def field(default: Any = dataclasses.MISSING, *, default_factory: Any = dataclasses.MISSING, **role: bool) -> Any:
-    """A dataclass field with a role of its own; `role` are fields of `Role`."""
-    metadata = {ROLE: Role(**role)}
+    """A dataclass field with a role of its own; `role` are fields of `FieldRole`."""
+    metadata = {ROLE: FieldRole(**role)}
     if default_factory is not dataclasses.MISSING:
         return dataclasses.field(default_factory=default_factory, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def roles(cls: type) -> dict[str, Role]:
+def roles(cls: type) -> dict[str, FieldRole]:
     """The role of each field of a dataclass: what its class says, or the nearest that it inherits from."""
-    found = {own.name: Role() for own in dataclasses.fields(cls)}
+    found = {own.name: FieldRole() for own in dataclasses.fields(cls)}
     for base in reversed(cls.__mro__):
         if dataclasses.is_dataclass(base):
             found |= {own.name: own.metadata[ROLE] for own in dataclasses.fields(base) if ROLE in own.metadata}
     return found
 
 
-def roles_of(config: Any, path: str) -> Iterator[tuple[str, Role, bool]]:
+def roles_of(config: Any, path: str) -> Iterator[tuple[str, FieldRole, bool]]:
     """Path, role, and whether it has its default, for the fields of a dataclass instance; one that is a dataclass
     itself is followed by its own. Reads no sources."""
     known = roles(type(config))
@@ -105,7 +105,7 @@ class Field:
     hint: Any  # its type
     explanation: str  # empty where its class says nothing
     limit: str  # `above 0`; empty where nothing is checked
-    role: Role = Role()
+    role: FieldRole = FieldRole()
 
     @property
     def name(self) -> str:

@@ -22,9 +22,9 @@ from covey import registry
 from covey.checks import LARGEST_INT, Large, at_least, out_of_range
 from covey.data.buffer import BufferConfig
 from covey.errors import UsageError, unknown_name
-from covey.fields import Role, field, roles, roles_of, without
+from covey.fields import FieldRole, field, roles, roles_of, without
 
-GROUPS = {
+CHOICES = {
     "algorithm": registry.algorithms,
     "task": registry.tasks,
     "model": registry.models,
@@ -224,7 +224,7 @@ class Config:
 
 def sections(config: Config) -> Iterator[tuple[str, Any]]:
     """The dataclasses in a configuration, each with where it is."""
-    for kind in GROUPS:
+    for kind in CHOICES:
         choice: Choice = getattr(config, kind)
         yield kind, choice.config
         yield from ((f"{kind}.groups.{group}", own.config) for group, own in choice.groups.items())
@@ -232,7 +232,7 @@ def sections(config: Config) -> Iterator[tuple[str, Any]]:
     yield "hooks", config.hooks
 
 
-def roles_in(config: Config) -> Iterator[tuple[str, Role, bool]]:
+def roles_in(config: Config) -> Iterator[tuple[str, FieldRole, bool]]:
     """Path (`seed`, `experiment.frames`, `algorithm.lr`), role, and whether it has its default, of every field."""
     yield from (found for found in roles_of(config, "") if "." not in found[0])
     for path, section in sections(config):
@@ -258,8 +258,8 @@ def not_compared() -> set[str]:
 def to_dict(config: Config) -> dict[str, Any]:
     """`config` as lists, dictionaries and scalars, complete: `from_dict` needs nothing else to rebuild it."""
     names = [own.name for own in dataclasses.fields(config)]
-    values = {name: None if name in GROUPS else plain(getattr(config, name)) for name in names}
-    return values | {kind: _choice_to_dict(getattr(config, kind)) for kind in GROUPS}
+    values = {name: None if name in CHOICES else plain(getattr(config, name)) for name in names}
+    return values | {kind: _choice_to_dict(getattr(config, kind)) for kind in CHOICES}
 
 
 def _choice_to_dict(choice: Choice) -> dict[str, Any]:
@@ -289,7 +289,7 @@ def from_dict(values: Mapping[str, Any]) -> Config:
     if wanted_imports(values):
         add_to_path(rest.get("code_dir"))
     import_modules(registry.coerce(tuple[str, ...], rest.get("imports", ()), "imports"))
-    choices: dict[str, Any] = {group: _choice(group, rest.pop(group, None)) for group in GROUPS}
+    choices: dict[str, Any] = {kind: _choice(kind, rest.pop(kind, None)) for kind in CHOICES}
     loop = loop_defaults(choices["algorithm"].registered)
     experiment = registry.coerce(type(loop), rest.pop("experiment", {}), "experiment", loop)
     if isinstance(rest.get("seeds"), int) and not isinstance(rest["seeds"], bool):
@@ -314,17 +314,17 @@ def _choice(kind: str, values: Any) -> Choice:
     groups = fields.pop("groups", {}) if kind in BY_GROUP else {}
     if not isinstance(groups, Mapping) or not all(isinstance(own, Mapping) for own in groups.values()):
         raise UsageError(f"{kind}.groups takes a mapping from groups to their own {kind}, not {groups!r}")
-    members = {group: _choice(kind, own if "name" in own else {**fields, **own}) for group, own in groups.items()}
+    by_group = {group: _choice(kind, own if "name" in own else {**fields, **own}) for group, own in groups.items()}
     name, base = fields.pop("name"), fields.pop("base", None)
     if not isinstance(base or name, str):
         raise UsageError(f"{kind}.name takes one name, not {base or name!r}")
     config = registry.build_config(choice_defaults(kind, base or name), fields, kind)
-    return Choice(name, config, base if base != name else None, members)
+    return Choice(name, config, base if base != name else None, by_group)
 
 
 def choice_defaults(kind: str, name: str) -> Any:
     """The dataclass of a registered name, with that name's defaults."""
-    defaults = GROUPS[kind][name].defaults()
+    defaults = CHOICES[kind][name].defaults()
     reserved = {"name", "base", "groups"} & {own.name for own in dataclasses.fields(defaults)}
     if reserved:
         raise UsageError(f"{kind} '{name}': '{reserved.pop()}' cannot be a field, covey writes the choice there")

@@ -16,7 +16,7 @@ from covey.aliases import fields_called
 from covey.errors import UsageError, nearest
 from covey.experiment.configuration.compose import compose, list_presets
 from covey.experiment.configuration.config import (
-    GROUPS,
+    CHOICES,
     LOOPS,
     Choice,
     Config,
@@ -45,7 +45,7 @@ def commented_yaml(config: Config) -> str:
     comments: dict[str, list[str]] = {}
     said: set[type] = set()
     for field in top_fields(config):
-        if field.name not in GROUPS:
+        if field.name not in CHOICES:
             comments[field.path] = comment_lines(field)
     for path, section in sections(config):
         if type(section) not in said:
@@ -159,7 +159,7 @@ def in_config(config: Config) -> Iterator[Answer]:
         yield Answer(field=field, owner="", default=without[field.name])
     for path, section in sections(config):
         default = _default_section(config, path)
-        owner = f"{path}={getattr(config, path).name}" if path in GROUPS else ""
+        owner = f"{path}={getattr(config, path).name}" if path in CHOICES else ""
         values = {field.path: field.value for field in fields_of(default, path)}
         for field in fields_of(section, path):
             yield Answer(field=field, owner=owner, default=values[field.path])

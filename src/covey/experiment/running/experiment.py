@@ -105,17 +105,17 @@ def train(config: Config, callbacks: Sequence[Callback] = (), store: ProgramStor
     config, devices = prepare(config)
     config = with_seeds_at_once(config, devices, callbacks)
     base = Path(config.run_dir or default_run_dir(config))
-    members = seed_members(config, base)
-    for _, path in members:
+    configs = seed_configs(config, base)
+    for _, path in configs:
         refuse_existing(path)
     source = read_source(config.init_from) if config.init_from else None
     at_once = config.experiment.seeds_at_once or 1
-    num_seeds = min(at_once, len(members))
+    num_seeds = min(at_once, len(configs))
     shelf = Shelf.of(store, config, devices, num_seeds)
     parts = build(config, devices, num_seeds, trace=shelf.kept is None)
     initial_learner = initial_learner_from(source, parts)
     environment = describe(parts)
-    seeds = [(member, RunDirectory.create(path, to_dict(member), environment)) for member, path in members]
+    seeds = [(own, RunDirectory.create(path, to_dict(own), environment)) for own, path in configs]
     with hold([run for _, run in seeds]):
         return _train_batches(config, devices, parts, shelf, seeds, callbacks, initial_learner)
 
@@ -292,15 +292,15 @@ def num_fitting(config: Config, devices: Sequence[Any]) -> int:
     return MOST_AT_ONCE if free is None else max(1, int(free * 0.8 / needed))
 
 
-def seed_members(config: Config, base: Path) -> list[tuple[Config, Path]]:
+def seed_configs(config: Config, base: Path) -> list[tuple[Config, Path]]:
     """The configuration and run directory of each seed."""
     if config.seeds is None:
         return [(dataclasses.replace(config, run_dir=str(base)), base)]
-    members = []
+    configs = []
     for seed in config.seeds:
         path = base / f"seed_{seed}"
-        members.append((dataclasses.replace(config, seed=seed, seeds=None, run_dir=str(path)), path))
-    return members
+        configs.append((dataclasses.replace(config, seed=seed, seeds=None, run_dir=str(path)), path))
+    return configs
 
 
 def default_run_dir(config: Config) -> str:
@@ -332,8 +332,8 @@ def run_together(
     collector.resume()
     with Console(frames, show=show) as console:
         if show:
-            for member, run in seeds:
-                console.line(f"{member.algorithm.label} on {member.task.name}, seed {member.seed}: {run.path}")
+            for own, run in seeds:
+                console.line(f"{own.algorithm.label} on {own.task.name}, seed {own.seed}: {run.path}")
             if isinstance(config.experiment, ReplayConfig):
                 size, megabytes = config.experiment.buffer.size, parts.buffer_bytes / 1e6
                 for_each = f" for each of {len(seeds)} seeds" if len(seeds) > 1 else ""
