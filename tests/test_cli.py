@@ -420,8 +420,8 @@ def test_train_says_which_settings_it_found(calls: list[Any], capsys: pytest.Cap
     [(config, _)] = calls
     assert config.experiment.frames == 20_000_000
     assert capsys.readouterr().out == (
-        "tuned settings for rware/tiny-4ag, mappo (tuning: two trials of 4M frames; result: 20,000,000 frames, 3 seeds, "
-        "results/rware-tiny-4ag.json)\n"
+        "tuned settings for rware/tiny-4ag, mappo (tuning: two trials of 4M frames; result: 20,000,000 frames, "
+        "3 seeds, results/rware-tiny-4ag.json)\n"
     )
 
 
