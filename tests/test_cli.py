@@ -416,6 +416,16 @@ def test_train_gets_the_configuration(calls: list[Any]) -> None:
     assert config.seed == 4
 
 
+def test_train_says_which_settings_it_found(calls: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", "task=rware/tiny-4ag", "algorithm=mappo", "settings=tuned"]) == 0
+    [(config, _)] = calls
+    assert config.experiment.frames == 20_000_000
+    assert capsys.readouterr().out == (
+        "tuned settings for rware/tiny-4ag, mappo (tuning: two trials of 4M frames; result: 20,000,000 frames, "
+        "3 seeds, results/rware-tiny-4ag.json)\n"
+    )
+
+
 def test_resume_and_evaluate_get_the_run_directory(calls: list[Any], tmp_path: Path) -> None:
     assert cli.main(["resume", str(tmp_path), "experiment.frames=9"]) == 0
     assert calls.pop() == (tmp_path, ["experiment.frames=9"], {"trust": False, "store": None})
