@@ -400,7 +400,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             raise recorded[0]
         recorded.append((*arguments, options))
 
-    for name, functions in {"experiment": ("train", "resume"), "evaluation": ("evaluate_run",)}.items():
+    for name, functions in {
+        "running.experiment": ("train", "resume"),
+        "loading.evaluation": ("evaluate_run",),
+    }.items():
         module = types.ModuleType(f"covey.experiment.{name}")
         for function in functions:
             setattr(module, function, record)
