@@ -132,8 +132,8 @@ def make_team(
     from covey.algorithms.base import Hooks
     from covey.algorithms.base import make_team as join_groups
     from covey.experiment.configuration.compose import compose
-    from covey.experiment.running.build import build_env, build_group, build_learning
-    from covey.loops.online import DEVICE_AXIS, make_online_loop
+    from covey.experiment.running.build import build_env, build_group
+    from covey.loops.online import DEVICE_AXIS, make_learning, make_online_loop
 
     tiny = (*TINY[model], *TINY_LOOP[registry.algorithms[algorithm].loop])
     if any(text.startswith("algorithm.minibatch_size=") for text in overrides):  # only one of the two may be given
@@ -145,13 +145,14 @@ def make_team(
     axis = DEVICE_AXIS if num_devices > 1 else None
     groups = {group: build_group(config, env.spec, group, hooks, axis) for group in env.spec.groups}
     team_algorithm = join_groups(groups, hooks)
+    stored = config.experiment.stored_frames
     loop = make_online_loop(
         env,
         team_algorithm,
         num_envs=num_envs,
         rollout_length=rollout_length,
         schedule_frames=max(1, iterations) * num_envs * rollout_length,
-        learning=build_learning(config, team_algorithm, num_devices),
+        learning=make_learning(config.experiment, team_algorithm, num_devices) if stored else None,
         hooks=hooks,
         devices=jax.devices()[:num_devices],
         max_iterations=max(1, iterations),

@@ -299,7 +299,7 @@ class Generator:
 def known_fields() -> dict[str, dict[str, dict[str, str]]]:
     """By kind of choice and name: the fields that there are, each with its type as text. "" is the top level."""
     from covey import registry
-    from covey.experiment.configuration.config import LOOPS, Config
+    from covey.experiment.configuration.config import Config
 
     def fields(config: Any) -> dict[str, str]:
         return {field.name: str(field.type) for field in dataclasses.fields(config)}
@@ -307,7 +307,7 @@ def known_fields() -> dict[str, dict[str, dict[str, str]]]:
     tasks = [registry.tasks[name] for name in TASKS]
     kinds = {"algorithm": registry.algorithms, "model": registry.models, "task": tasks}
     known = {kind: {entry.name: fields(entry.defaults()) for entry in entries} for kind, entries in kinds.items()}
-    experiment = {name: kind for loop in LOOPS.values() for name, kind in fields(loop).items()}
+    experiment = {name: kind for loop in registry.loops for name, kind in fields(loop.defaults()).items()}
     experiment |= {"buffer.size": "int", "buffer.batch_size": "int", "buffer.place": "Place"}
     groups = {"algorithm.groups.agents": "Choice", "model.groups.agents.layers": "tuple[int, ...]"}
     return {**known, "experiment": {"debug": experiment, "default": experiment}, "": {"": fields(Config) | groups}}

@@ -25,8 +25,8 @@ from docstrings import markdown_inline, to_markdown
 import covey
 from covey import cli, metrics, registry
 from covey.errors import CoveyError
-from covey.experiment.configuration.compose import list_presets
-from covey.experiment.configuration.config import LOOPS, Config, HooksConfig, plain, yaml_text
+from covey.experiment.configuration.compose import list_presets, list_settings
+from covey.experiment.configuration.config import Config, HooksConfig, plain, yaml_text
 from covey.experiment.configuration.explain import top_fields
 from covey.fields import Field, fields_of
 from covey.types import ActionSpec, Continuous, Discrete, EnvSpec, MultiDiscrete
@@ -102,6 +102,7 @@ def task_page(entry: registry.Entry) -> str:
         text += f"```{{image}} {picture(entry.name, depth=3)}\n:alt: {entry.name} after some steps at random\n"
         text += ":class: task\n```\n\n"
     text += f"```sh\ncovey train task={entry.name} algorithm=mappo\n```\n\n"
+    text += tuned_settings(entry.name)
     config = entry.defaults()
     text += about_task(entry, config)
     spec = read_spec(entry)
@@ -112,6 +113,15 @@ def task_page(entry: registry.Entry) -> str:
     text += returns_section(entry.name, spec)
     text += f"## Fields\n\nSet as `task.FIELD=value`.\n\n{fields_table(fields_of(config, ''))}"
     return text
+
+
+def tuned_settings(task: str) -> str:
+    """Which algorithms have settings that are known to learn this task."""
+    found = [settings.algorithm for settings in list_settings() if settings.task == task]
+    if not found:
+        return ""
+    names = ", ".join(f"`algorithm={name}`" for name in found)
+    return f"There are [settings that learn it](../../../how-to/presets.md), `settings=tuned`, for {names}.\n\n"
 
 
 def about_task(entry: registry.Entry, config: Any) -> str:
@@ -261,7 +271,7 @@ def results() -> tuple[dict[str, Any], ...]:
 
 
 def picture(name: str, depth: int = 0) -> str | None:
-    """Its path from a page so many folders below docs/, or None."""
+    """Its path from a page `depth` folders below docs/, or None."""
     path = f"pictures/{name}.png"
     return "../" * depth + path if (HERE / path).exists() else None
 
@@ -343,12 +353,16 @@ def experiment_page() -> str:
     text = "# The experiment's fields\n\nWhat `covey train` takes besides the fields of the algorithm, task and model. "
     text += "`covey show` prints all of them with their values, `covey help FIELD` explains one.\n\n## Top level\n\n"
     text += fields_table(field for field in top_fields(default_config()) if field.name != "hooks")
-    for name, loop in LOOPS.items():
+    for loop in registry.loops:
         users = ", ".join(
-            f"[`{entry.name}`](../algorithms/{entry.name}.md)" for entry in registry.algorithms if entry.loop == name
+            f"[`{entry.name}`](../algorithms/{entry.name}.md)"
+            for entry in registry.algorithms
+            if entry.loop == loop.name
         )
-        text += f"## The {name} loop\n\n{to_markdown(loop.__doc__)}For {users}.\n\n"
-        text += fields_table(fields_of(loop(), "experiment"))
+        config = loop.defaults()
+        text += f"## The {loop.name} loop\n\n{to_markdown(type(config).__doc__)}"
+        text += f"For {users}.\n\n" if users else f"Chosen by `experiment.loop={loop.name}`.\n\n"
+        text += fields_table(fields_of(config, "experiment"))
     text += f"## Hooks\n\n{to_markdown(HooksConfig.__doc__)}{fields_table(fields_of(HooksConfig(), 'hooks'))}"
     return text
 
@@ -363,6 +377,9 @@ def presets_page() -> str:
     text = "# Presets\n\n## Experiments\n\nChosen as `experiment=NAME`; an algorithm's own file is applied on top.\n\n"
     for name, description in list_presets().items():
         text += preset("experiment", name, description)
+    text += "## Settings that learn\n\nChosen as `settings=tuned`, found by task and algorithm.\n\n"
+    rows = [[f"`{item.task}`", f"`{item.algorithm}`", item.tuning, f"`{item.result}`"] for item in list_settings()]
+    text += table(["task", "algorithm", "tuning", "result"], rows)
     text += "## Benchmarks\n\nChosen as `covey benchmark benchmark=NAME`.\n\n"
     for name, description in list_presets("benchmark").items():
         text += preset("benchmark", name, description)

@@ -59,6 +59,7 @@ KEYS_HELP = """\
   task=vmas/navigation            covey list tasks
   model=mlp  critic_model=mlp     covey list models; the critic's, fields included, is the actor's unless given
   experiment=debug                covey list presets
+  settings=tuned                  what is known to learn this task with this algorithm: covey list settings
   seed=0 or seeds=3               seeds=3 trains 0, 1 and 2, each in a run directory of its own:
                                   on a CPU one after another, on a GPU at once (experiment.seeds_at_once)
   run_dir=runs/first              default: runs/TASK-ALGORITHM-SEED-TIME
@@ -160,9 +161,12 @@ def _fail(reason: object, code: int) -> int:
 
 @collector.paused()
 def _train(arguments: list[str]) -> None:
-    from covey.experiment.configuration.compose import compose
+    from covey.experiment.configuration.compose import compose, settings_for
 
     config = compose(arguments)
+    settings = settings_for(arguments)
+    if settings:
+        print(settings.line, flush=True)
     from covey.experiment.running.experiment import train
     from covey.experiment.running.program_store import ProgramStore
 
@@ -299,6 +303,7 @@ class EvaluateOptions:
 
 def _evaluate(arguments: list[str]) -> None:
     path, rest = _run_directory("evaluate", arguments)
+    partners, rest = _with_prefix("partners.", rest)
     opponents, rest = _with_prefix("opponents.", rest)
     task, rest = _with_prefix("task.", rest)
     values: dict[str, Any] = dict(_key_values("evaluate", rest, [field.name for field in fields(EvaluateOptions)]))
@@ -314,10 +319,23 @@ def _evaluate(arguments: list[str]) -> None:
         render=options.render,
         deterministic=options.deterministic,
         parameters=options.parameters.name,
-        opponents=opponents,
+        partners=_partner_values(partners),
+        opponents=_partner_values(opponents),
         task={name: _scalar(value) for name, value in task.items()},
         trust=options.trust,
     )
+
+
+def _partner_values(values: dict[str, str]) -> dict[str, Any]:
+    """Names of partners as typed, `[a,b]` as a list, and `rotate` as true or false."""
+    return {
+        key: _scalar(text)
+        if key == "rotate"
+        else [item.strip() for item in text[1:-1].split(",")]
+        if text.startswith("[") and text.endswith("]")
+        else text
+        for key, text in values.items()
+    }
 
 
 def _with_prefix(prefix: str, arguments: list[str]) -> tuple[dict[str, str], list[str]]:
@@ -386,7 +404,8 @@ def _list(arguments: list[str]) -> None:
 def _summary(words: list[str], config_dir: str | None) -> None:
     kinds = {"tasks": registry.tasks, "algorithms": registry.algorithms, "models": registry.models}
     rows = [(f"covey list {kind}", f"{len(list(entries))}: {_examples(entries)}") for kind, entries in kinds.items()]
-    _print_columns([*rows, ("covey list presets", "for experiment="), ("covey list benchmarks", "for benchmark=")])
+    others = {"presets": "experiment=", "settings": "settings=tuned", "benchmarks": "benchmark="}
+    _print_columns([*rows, *((f"covey list {kind}", f"for {key}") for kind, key in others.items())])
 
 
 def _examples(entries: Iterable[Entry]) -> str:
@@ -416,6 +435,13 @@ def _list_presets(words: list[str], config_dir: str | None) -> None:
     from covey.experiment.configuration.compose import list_presets
 
     _print_columns(_matching(list(list_presets("experiment", config_dir).items()), words))
+
+
+def _list_settings(words: list[str], config_dir: str | None) -> None:
+    from covey.experiment.configuration.compose import list_settings
+
+    found = list_settings(config_dir)
+    _print_columns(_matching([(f"{item.task}, {item.algorithm}", item.budget) for item in found], words))
 
 
 def _list_benchmarks(words: list[str], config_dir: str | None) -> None:
@@ -457,6 +483,7 @@ LISTS: dict[str, Callable[[list[str], str | None], None]] = {
     "algorithms": _list_algorithms,
     "models": _list_models,
     "presets": _list_presets,
+    "settings": _list_settings,
     "benchmarks": _list_benchmarks,
 }
 KINDS = [kind for kind in LISTS if kind != "summary"]
@@ -503,6 +530,10 @@ Plays episodes with a trained team and prints its returns.
   render=team.gif             draw an episode
   deterministic=true          greedy, or sampled if false; default: greedy, except policies over discrete actions
   parameters=final            or best
+  partners.GROUP.1=random     who plays agent 1 of a group instead of the team, which is scored by its own agents;
+                              a list ([random,runs/other]) draws one for each episode
+  partners.rotate=true        draw for each episode which places of their group such partners take
+  partners.GROUP=random       the same for a whole group; opponents.GROUP is another name for it
   opponents.GROUP=random      who plays a group instead of the team: random, reference (the task's own hand-written
                               policy, where it has one), or another run directory
   task.FIELD=value            play another configuration of the task
@@ -602,7 +633,7 @@ All that `covey train` takes changes what is timed: task=, algorithm=, model=, e
     "list": Verb(
         _list,
         """\
-covey list tasks|algorithms|models|presets|benchmarks [word …]
+covey list tasks|algorithms|models|presets|settings|benchmarks [word …]
 
 What there is to choose from; words narrow it down. imports=[my_module] and config_dir=my_conf add your own.
 

@@ -46,7 +46,7 @@ from rich.table import Table
 from covey import registry
 from covey.errors import UsageError
 from covey.experiment.configuration.compose import compose, parse_override
-from covey.experiment.configuration.config import CollectingConfig, Config, from_dict, to_dict
+from covey.experiment.configuration.config import Config, from_dict, to_dict
 from covey.files import to_json, write_atomically
 from covey.launch.benchmark_files import utc_now
 from covey.launch.devices import available_cores, find_accelerators, visible
@@ -99,7 +99,7 @@ def read_words(words: Sequence[str]) -> tuple[SpeedOptions, Config]:
     options = registry.build_config(SpeedOptions(), {item.key: item.override.value() for item in own}, "speed")
     rest = [word for word in words if word.partition("=")[0] not in known]
     config = compose([f"experiment.{word}" if word.startswith("loggers=") else word for word in rest])
-    if not isinstance(config.experiment, CollectingConfig):
+    if config.experiment.collecting is None:
         raise UsageError(f"algorithm '{config.algorithm.name}' collects nothing that can be timed")
     check_loggers(config.experiment.loggers, config.experiment.logger_options)
     return dataclasses.replace(options, environments=tuple(sorted(set(options.environments)))), config
@@ -157,7 +157,8 @@ def make_report(
     rows = judge(measured["rows"])
     if not rows:
         raise UsageError(f"nothing can be timed: {'; '.join(measured['left_out'])}")
-    assert isinstance(config.experiment, CollectingConfig)
+    collecting = config.experiment.collecting
+    assert collecting is not None
     return {
         "kind": "covey-speed",
         "created": utc_now(),
@@ -169,7 +170,7 @@ def make_report(
             "algorithm": config.algorithm.label,
             "model": config.model.label,
             "environments": options.environments,
-            "rollout_length": config.experiment.rollout_length,
+            "rollout_length": collecting.rollout_length,
             "seconds": options.seconds,
             "command": shlex.join(["covey", "speed", *words]),
         },

@@ -24,8 +24,8 @@ from covey.algorithms.random import make_random_team
 from covey.envs.base import Env
 from covey.envs.batch import BatchedEnv
 from covey.errors import UsageError
-from covey.experiment.configuration.config import CollectingConfig, Config, ReplayConfig, num_cores
-from covey.experiment.running.build import build_algorithm, build_env, build_learning
+from covey.experiment.configuration.config import Config, num_cores
+from covey.experiment.running.build import build_algorithm, build_env, build_loop
 from covey.experiment.running.devices import start_jax
 from covey.loops.base import Loop, state_shapes
 from covey.loops.online import (
@@ -33,7 +33,6 @@ from covey.loops.online import (
     TrainState,
     add_device_axis,
     drop_device_axis,
-    make_online_loop,
 )
 from covey.types import Algorithm, Array, Batch, Key, PyTree
 
@@ -103,12 +102,9 @@ def time_devices(
 
 def with_size(config: Config, environments: int, devices: int) -> Config:
     """`config` with these numbers of environments and devices, learning from the first iteration."""
-    experiment = config.experiment
-    assert isinstance(experiment, CollectingConfig)
-    changes: dict[str, Any] = {"num_envs": environments, "devices": devices}
-    if isinstance(experiment, ReplayConfig):
-        changes["random_frames"] = 0
-    sized = dataclasses.replace(config, experiment=dataclasses.replace(experiment, **changes))
+    collecting = config.experiment.collecting
+    assert collecting is not None
+    sized = dataclasses.replace(config, experiment=collecting.sized(environments, devices))
     own_check = getattr(config.algorithm.config, "check", None)
     if own_check is not None:
         own_check(sized.experiment)
@@ -121,21 +117,9 @@ def with_size(config: Config, environments: int, devices: int) -> Config:
 def make_parts(setting: Setting) -> tuple[Env, Loop]:
     """The environment and the loop of training, except that iterations with negative numbers do not learn."""
     config, devices = setting.config, setting.devices
-    experiment = config.experiment
-    assert isinstance(experiment, CollectingConfig)
     env = build_env(config)
     algorithm = build_algorithm(config, env, device_axis=DEVICE_AXIS if len(devices) > 1 else None)
-    loop = make_online_loop(
-        env,
-        without_learning_before_0(algorithm),
-        num_envs=experiment.num_envs,
-        rollout_length=experiment.rollout_length,
-        schedule_frames=experiment.frames,
-        stagger=experiment.stagger,
-        learning=build_learning(config, algorithm, len(devices)),
-        devices=devices,
-    )
-    return env, loop
+    return env, build_loop(config, env, without_learning_before_0(algorithm), devices)
 
 
 def without_learning_before_0(algorithm: Algorithm) -> Algorithm:
@@ -176,8 +160,8 @@ def compile_setting(setting: Setting) -> TimedPrograms:
 
 def make_simulate(setting: Setting, env: Env) -> Callable[[PyTree, Key, Array], PyTree]:
     """A function that repeats rollouts with random legal actions, starting from the actors' states."""
-    experiment = setting.config.experiment
-    assert isinstance(experiment, CollectingConfig)
+    experiment = setting.config.experiment.collecting
+    assert experiment is not None
     batched = BatchedEnv(env=env, num_envs=experiment.num_envs // len(setting.devices))
     team = make_random_team(env.spec)
 
@@ -200,7 +184,7 @@ def make_simulate(setting: Setting, env: Env) -> Callable[[PyTree, Key, Array], 
     if len(setting.devices) == 1:
         return simulate
     mesh = Mesh(setting.devices, (DEVICE_AXIS,))
-    split, whole = P(DEVICE_AXIS), P()  # type: ignore[no-untyped-call]
+    split, whole = P(DEVICE_AXIS), P()
     return jax.shard_map(simulate, mesh=mesh, in_specs=(split, whole, whole), out_specs=split, check_vma=False)
 
 
@@ -234,7 +218,7 @@ def time_setting(setting: Setting, programs: TimedPrograms, first: TrainState, s
         actor, key = state.actor, jax.random.key(1)
         simulation = best_seconds(lambda n: programs.simulate(actor, key, jnp.int32(n)), seconds)
         loop = TimedLoop(programs, state)
-        if isinstance(setting.config.experiment, ReplayConfig):
+        if setting.config.experiment.stored_frames:
             loop.run(1)  # fills the buffer, so that the next iteration can sample
         whole = best_seconds(loop.run, seconds, largest=programs.largest)
         collecting = best_seconds(loop.collect, seconds, largest=programs.largest)
@@ -311,7 +295,7 @@ def best_seconds(run: Callable[[int], Any], seconds: float, largest: int = 1_000
 
 def wait_for(arrays: Any) -> None:
     """Waits until the device has computed all arrays of a tree."""
-    jax.block_until_ready(arrays)  # type: ignore[no-untyped-call]
+    jax.block_until_ready(arrays)
 
 
 def elapsed(function: Callable[[], Any]) -> float:

@@ -8,6 +8,7 @@ dataset, is its own.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,7 +17,45 @@ import jax.numpy as jnp
 import numpy as np
 from jax.stages import Wrapped
 
-from covey.types import Array, Key, PyTree
+from covey.algorithms.base import Hooks
+from covey.envs.base import Env
+from covey.types import Algorithm, Array, Key, PyTree
+
+DEVICE_AXIS = "devices"  # the name of the axis over devices, for collectives
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LoopInputs:
+    """What a registered loop is made from: `make(inputs) -> Loop`.
+
+    config          the loop's own dataclass: the fields of `experiment`
+    env             one environment, as the algorithm sees it
+    algorithm       the team's; its gradients are averaged over `DEVICE_AXIS` where there are several devices
+    hooks           the user's own functions; a loop calls `hooks.metrics`
+    devices         where to compute
+    num_seeds       seeds that train in one program; with 1, nothing has an axis of seeds
+    compile_steps   compile the environments' steps even under `jax.disable_jit`
+    """
+
+    config: Any
+    env: Env
+    algorithm: Algorithm
+    hooks: Hooks = Hooks()
+    devices: list[Any]
+    num_seeds: int = 1
+    compile_steps: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """What a loop keeps in memory, in bytes over all devices and seeds."""
+
+    held: Mapping[str, float] = dataclasses.field(default_factory=dict)  # by name, besides learner and `stored`
+    held_by: tuple[str, ...] = ()  # the fields of the experiment that set these
+    environment: float = 0  # one environment with what it shows, for evaluations
+    stored: int = 0  # experience that is kept to learn from
+    stored_by: str = ""  # the field that sets how much is stored
+    stored_in_host: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,6 +86,7 @@ class Loop:
     with_learner(state, learner) -> state
     saved(state) -> tree by the name of each part that checkpoints hold
     restored(state, trees) -> state                      with these in place of its own; others stay as they are
+    sizes(shapes of a state) -> Sizes                    what is in memory
     collect(state) -> (state, checksum)                  collection alone, to time it; None: it collects nothing
 
     Several seeds at once: init(keys [S]), metrics [max_iterations, S], and an axis of seeds in each part of the state.
@@ -61,7 +101,8 @@ class Loop:
     parts: Mapping[str, StatePart]
     shardings: PyTree  # where each part of a state lives
     max_iterations: int
-    frames_per_iteration: int
+    frames_per_iteration: int  # what an iteration counts as
+    sizes: Callable[[PyTree], Sizes] = lambda state: Sizes()
     collect: Wrapped | None = None
 
 
@@ -75,6 +116,11 @@ def state_shapes(loop: Loop, key: Key) -> PyTree:
         jax.eval_shape(loop.init, key),
         is_leaf=lambda x: isinstance(x, jax.sharding.Sharding),
     )
+
+
+def num_bytes(tree: PyTree) -> int:
+    """The size of arrays of which only shapes are known."""
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 # ------------------------------------------------------------------------------------------ seeds that train at once

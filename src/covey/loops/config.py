@@ -12,8 +12,9 @@ import enum
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-from covey.checks import LARGEST_INT, Large, at_least
+from covey.checks import LARGEST_INT, Large, at_least, check_divides
 from covey.data.buffer import BufferConfig, Place
+from covey.fields import field
 
 LOGGERS = ("console", "json", "mlflow", "tensorboard", "wandb")
 
@@ -27,37 +28,45 @@ class Platform(enum.Enum):
     tpu = "tpu"  # a TPU; refused where there is none
 
 
+# The role of fields that decide how an experiment is watched and saved.
+OF_WATCHING = {"identity": False, "resumable": True, "compared": False, "compiled": False}
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExperimentConfig:
     """Fields of every loop. Intervals are in frames; they and `frames` round up to whole iterations."""
 
     learns_from: ClassVar[str] = "experience"  # for messages
     # how experience reaches the learner; unless it is given, the first loop that the algorithm can learn in
-    loop: str = "online"
+    loop: str = field("online", newer=True)
     # environment steps to train for, over all environments; a step counts once, whatever the number of agents
-    frames: Large = 2_000_000
+    frames: Large = field(2_000_000, resumable=True, compared=False, compiled=False)
     # frames over which schedules (of the learning rate, of exploration) run; null: `frames`
-    schedule_frames: Large | None = None
-    platform: Platform = Platform.auto  # what computes
+    schedule_frames: Large | None = field(None, resumable=True)
+    # what computes
+    platform: Platform = field(Platform.auto, identity=False, resumable=True, compared=False)
     # devices to split the environments over; null: as many as there are and fit; the number used is stored with the run
-    devices: int | None = None
+    devices: int | None = field(None, identity=False, resumable=True, compared=False)
     # seeds trained in one program, each as if alone except for rounding; null: on accelerators as many as fit, else one
     # after another
-    seeds_at_once: int | None = None
-    evaluation_interval: Large = 100_000  # frames between evaluations; 0: at the start and at the end only
-    evaluation_episodes: int = 32  # episodes in each evaluation
+    seeds_at_once: int | None = field(None, identity=False, resumable=True, compared=False)
+    # frames between evaluations; 0: at the start and at the end only
+    evaluation_interval: Large = field(100_000, resumable=True, compared=False, compiled=False)
+    evaluation_episodes: int = field(32, resumable=True, compared=False)  # episodes in each evaluation
     # whether evaluation takes the most likely action; null: yes, except policies over discrete actions, which sample
-    evaluation_deterministic: bool | None = None
-    absolute_metric: bool = True  # at the end, evaluate the best parameters over ten times the episodes
+    evaluation_deterministic: bool | None = field(None, compared=False)
+    # at the end, evaluate the best parameters over ten times the episodes
+    absolute_metric: bool = field(True, resumable=True, compared=False, compiled=False)
     # metric of an evaluation by which the best parameters are chosen: mean_return, a group's return or a metric of the
     # task
-    best_by: str = "mean_return"
-    checkpoint_interval: Large = 500_000  # frames between checkpoints; 0: at the end only
-    checkpoint_keep: int = 3  # checkpoints to keep, the newest ones
+    best_by: str = field("mean_return", compared=False, compiled=False)
+    # frames between checkpoints; 0: at the end only
+    checkpoint_interval: Large = field(500_000, **OF_WATCHING)
+    checkpoint_keep: int = field(3, **OF_WATCHING)  # checkpoints to keep, the newest ones
     # where metrics go besides the run directory: console, json, mlflow, tensorboard, wandb
-    loggers: tuple[str, ...] = ("console",)
+    loggers: tuple[str, ...] = field(("console",), **OF_WATCHING)
     # options passed on to each logger, by its name: {wandb: {project: mine, mode: offline}}
-    logger_options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    logger_options: dict[str, Any] = field(default_factory=dict, **OF_WATCHING)
 
     def __post_init__(self) -> None:
         at_least(self, 1, "frames", "schedule_frames", "devices", "seeds_at_once")
@@ -71,6 +80,9 @@ class ExperimentConfig:
                 example = f"{{{logger}: {{OPTION: VALUE}}}}"
                 raise ValueError(f"logger_options takes a mapping for each logger, as in {example}, not {options!r}")
 
+    def check_algorithm(self, algorithm: Any) -> None:
+        """Raises ValueError where an algorithm's fields do not fit this loop."""
+
     @property
     def frames_per_iteration(self) -> int:
         """What an iteration counts as."""
@@ -80,6 +92,11 @@ class ExperimentConfig:
     def split_over_devices(self) -> Mapping[str, int]:
         """Numbers, by field, that the number of devices must divide."""
         return {}
+
+    @property
+    def stored_frames(self) -> int:
+        """How many transitions are kept in memory to learn from; 0 where none are."""
+        return 0
 
     @property
     def why_one_seed(self) -> str | None:
@@ -137,6 +154,12 @@ class OnlineConfig(CollectingConfig):
 
     learns_from: ClassVar[str] = "what was just collected"
 
+    def check_algorithm(self, algorithm: Any) -> None:
+        sequence_length = getattr(algorithm, "sequence_length", None)
+        if sequence_length is not None and sequence_length < 1:
+            raise ValueError(f"algorithm.sequence_length must be at least 1, not {sequence_length}")
+        check_divides("algorithm.sequence_length", sequence_length, "experiment.rollout_length", self.rollout_length)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReplayConfig(CollectingConfig):
@@ -159,6 +182,10 @@ class ReplayConfig(CollectingConfig):
     @property
     def split_over_devices(self) -> Mapping[str, int]:
         return {**super().split_over_devices, "buffer.batch_size": self.buffer.batch_size}
+
+    @property
+    def stored_frames(self) -> int:
+        return self.buffer.size
 
     @property
     def why_one_seed(self) -> str | None:

@@ -32,18 +32,18 @@ from jax.sharding import PartitionSpec as P
 
 from covey.algorithms.base import Hooks
 from covey.algorithms.random import make_random_team
-from covey.data.replay import HOST_PART, Replay
+from covey.data.replay import HOST_PART, Replay, make_replay
 from covey.envs.base import Env
 from covey.envs.batch import BatchedEnv
-from covey.loops.base import Loop, StatePart
+from covey.errors import UsageError
+from covey.loops.base import DEVICE_AXIS, Loop, LoopInputs, Sizes, StatePart, num_bytes
+from covey.loops.config import CollectingConfig, ReplayConfig
 from covey.loops.rollout import Actor, collect, episode_means, init_actor, unroll
 from covey.metrics import scored_groups
 from covey.ops.devices import mean_over_devices, sum_over_devices
 from covey.ops.random import unrolled
 from covey.ops.seeds import any_seed, least_of_seeds
 from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep, pytree
-
-DEVICE_AXIS = "devices"
 
 
 @pytree
@@ -214,7 +214,74 @@ def make_online_loop(
         shardings=shardings,
         max_iterations=max_iterations,
         frames_per_iteration=frames_per_iteration,
+        sizes=partial(
+            state_sizes, num_envs=num_envs, rollout_length=rollout_length, replay=learning and learning.replay
+        ),
         collect=jax.jit(collect_over_devices),
+    )
+
+
+def build_online_loop(inputs: LoopInputs) -> Loop:
+    """The registered loop: an iteration updates once, from what it collected. `inputs.config` is `OnlineConfig`."""
+    return _from_inputs(inputs, None)
+
+
+def build_replay_loop(inputs: LoopInputs) -> Loop:
+    """The registered loop that learns from replay. `inputs.config` is `ReplayConfig`."""
+    return _from_inputs(inputs, make_learning(inputs.config, inputs.algorithm, len(inputs.devices)))
+
+
+def _from_inputs(inputs: LoopInputs, learning: Learning | None) -> Loop:
+    config: CollectingConfig = inputs.config
+    return make_online_loop(
+        inputs.env,
+        inputs.algorithm,
+        num_envs=config.num_envs,
+        rollout_length=config.rollout_length,
+        schedule_frames=config.schedule_frames or config.frames,
+        shaping_frames=config.shaping_frames,
+        stagger=config.stagger,
+        learning=learning,
+        hooks=inputs.hooks,
+        devices=inputs.devices,
+        together=inputs.num_seeds > 1,
+        compile_steps=inputs.compile_steps,
+    )
+
+
+def make_learning(config: ReplayConfig, algorithm: Algorithm, num_devices: int) -> Learning:
+    """Learning from replay, as an experiment's fields say."""
+    rows = config.buffer.size // config.num_envs
+    if rows < config.rollout_length:
+        raise UsageError(
+            f"buffer.size={config.buffer.size} over num_envs={config.num_envs} leaves {rows} steps for each "
+            f"environment, fewer than rollout_length={config.rollout_length}"
+        )
+    replay = make_replay(
+        config.buffer,
+        num_envs=config.num_envs // num_devices,
+        sequence_length=algorithm.sequence_length,
+        num_devices=num_devices,
+        device_axis=DEVICE_AXIS if num_devices > 1 else None,
+    )
+    return Learning(
+        replay=replay,
+        num_updates=config.updates,
+        random_frames=config.random_frames,
+        in_checkpoints=config.buffer.in_checkpoints,
+    )
+
+
+def state_sizes(state: TrainState, num_envs: int, rollout_length: int, replay: Replay | None) -> Sizes:
+    """What the environments, a rollout, whose steps are as large as what environments show, and the buffer take."""
+    actor = state.actor
+    return Sizes(
+        held={"environments": num_bytes(actor), "a rollout": num_bytes(actor.timestep) * rollout_length},
+        held_by=("num_envs", "rollout_length"),
+        environment=num_bytes((actor.env.env, actor.timestep, actor.carry)) / num_envs,
+        stored=num_bytes(state.buffer),
+        stored_by="buffer.size",
+        stored_in_host=replay is not None and replay.in_host,
     )
 
 

@@ -18,13 +18,8 @@ from covey.errors import UsageError
 from covey.experiment.configuration import compose as compose_module
 from covey.experiment.configuration.compose import compose, list_presets, resume_config
 from covey.experiment.configuration.config import (
-    LOGGERS,
-    LOOPS,
     Choice,
     Config,
-    OnlineConfig,
-    Platform,
-    ReplayConfig,
     check,
     choice_defaults,
     from_dict,
@@ -35,6 +30,7 @@ from covey.experiment.configuration.config import (
     with_devices,
 )
 from covey.experiment.recording import loggers
+from covey.loops.config import LOGGERS, OnlineConfig, Platform, ReplayConfig
 
 
 class Colour(enum.Enum):
@@ -114,7 +110,7 @@ def test_defaults_come_from_the_dataclasses() -> None:
     assert config.algorithm == Choice("alpha", FakeAlgorithm())
     assert config.task == Choice("toy/plain", FakeTask())
     assert config.critic_model.name == config.model.name == "small"
-    assert config.experiment == LOOPS["online"]()
+    assert config.experiment == OnlineConfig()
 
 
 @pytest.mark.usefixtures("fakes")
@@ -272,6 +268,7 @@ def test_a_presets_model_reaches_the_critic_as_the_command_lines_does(folder: Pa
     # One that is named, here or there, has its own fields.
     assert compose([*mine, "critic_model=large"]).critic_model == Choice("large", FakeModel())
     assert compose([*mine, "critic_model=small"]).critic_model == Choice("small", FakeModel())
+    assert compose([*mine, "model=small"]).critic_model == compose([*mine, "model=small"]).model
     write(folder, "experiment/own", "base: mine\ncritic_model: {name: large, activation: tanh}")
     own = compose(["config_dir=my_conf", "experiment=own"])
     assert own.model == Choice("large", FakeModel(layers=(7,)))

@@ -185,7 +185,7 @@ def test_how_many_at_once():
 
 def test_no_more_at_once_than_fit(monkeypatch):
     config = compose(["task=probe/copy", "algorithm=iql", "seeds=3", "experiment.devices=1"])
-    needed = build(config, jax.devices()[:1]).buffer_bytes
+    needed = build(config, jax.devices()[:1]).stored_bytes
     for free, expected in ((0.5, 1), (2.6, 2), (1e9, 10**9)):
         monkeypatch.setattr(
             "covey.experiment.running.experiment.available_bytes", lambda devices, free=free: free * needed

@@ -16,19 +16,18 @@ from covey.aliases import fields_called
 from covey.errors import UsageError, nearest
 from covey.experiment.configuration.compose import compose, list_presets
 from covey.experiment.configuration.config import (
-    GROUPS,
-    LOOPS,
-    RESUMABLE,
+    CHOICES,
     Choice,
     Config,
     HooksConfig,
     choice_defaults,
     loop_defaults,
     plain,
+    sections,
     to_dict,
     yaml_text,
 )
-from covey.fields import Field, explanations, fields_of
+from covey.fields import Field, explanations, fields_of, roles
 
 WIDTH = 120
 KINDS = {"algorithm": registry.algorithms, "model": registry.models, "task": registry.tasks}
@@ -45,7 +44,7 @@ def commented_yaml(config: Config) -> str:
     comments: dict[str, list[str]] = {}
     said: set[type] = set()
     for field in top_fields(config):
-        if field.name not in GROUPS:
+        if field.name not in CHOICES:
             comments[field.path] = comment_lines(field)
     for path, section in sections(config):
         if type(section) not in said:
@@ -91,19 +90,9 @@ def comment_lines(field: Field) -> list[str]:
 def top_fields(config: Config) -> Iterator[Field]:
     """The fields of `Config` itself."""
     hints, explained = typing.get_type_hints(Config), explanations(Config)
-    for field in dataclasses.fields(Config):
-        value = getattr(config, field.name)
-        yield Field(path=field.name, value=value, hint=hints[field.name], explanation=explained[field.name], limit="")
-
-
-def sections(config: Config) -> Iterator[tuple[str, Any]]:
-    """The dataclasses in a configuration, each with where it is."""
-    for kind in GROUPS:
-        choice: Choice = getattr(config, kind)
-        yield kind, choice.config
-        yield from ((f"{kind}.groups.{group}", own.config) for group, own in choice.groups.items())
-    yield "experiment", config.experiment
-    yield "hooks", config.hooks
+    for name, role in roles(Config).items():
+        value = getattr(config, name)
+        yield Field(path=name, value=value, hint=hints[name], explanation=explained[name], limit="", role=role)
 
 
 # ------------------------------------------------------------------------------------------------------------- help
@@ -169,7 +158,7 @@ def in_config(config: Config) -> Iterator[Answer]:
         yield Answer(field=field, owner="", default=without[field.name])
     for path, section in sections(config):
         default = _default_section(config, path)
-        owner = f"{path}={getattr(config, path).name}" if path in GROUPS else ""
+        owner = f"{path}={getattr(config, path).name}" if path in CHOICES else ""
         values = {field.path: field.value for field in fields_of(default, path)}
         for field in fields_of(section, path):
             yield Answer(field=field, owner=owner, default=values[field.path])
@@ -177,7 +166,7 @@ def in_config(config: Config) -> Iterator[Answer]:
 
 def _default_section(config: Config, path: str) -> Any:
     if path == "experiment":
-        return loop_defaults(config.algorithm.registered)
+        return loop_defaults(config.algorithm.registered, config.experiment.loop)
     if path == "hooks":
         return HooksConfig()
     kind, _, group = path.partition(".groups.")
@@ -186,9 +175,9 @@ def _default_section(config: Config, path: str) -> Any:
 
 def in_loops(config: Config) -> Iterator[Answer]:
     """Fields of experiments that learn in another way."""
-    for name, loop in LOOPS.items():
-        if not isinstance(config.experiment, loop):
-            yield from _answers(loop(), "experiment", f"algorithms of the {name} loop")
+    for entry in registry.loops:
+        if entry.name != config.experiment.loop:
+            yield from _answers(entry.defaults(), "experiment", f"algorithms of the {entry.name} loop")
 
 
 def in_registry(kind: str) -> Iterator[Answer]:
@@ -241,7 +230,7 @@ def _facts(answer: Answer) -> Iterator[tuple[str, str]]:
     if field.value != answer.default:
         yield "here", _in_yaml(field.value)
     section, _, rest = field.path.partition(".")
-    if section == "experiment" and rest in RESUMABLE:
+    if field.role.resumable:
         yield "resume", "may change it"
     if section == "experiment" and (only := _loops_with(rest)):
         yield "only for", only
@@ -279,11 +268,14 @@ def _also_in(answer: Answer) -> Iterator[str]:
 
 
 def _loops_with(name: str) -> str:
-    """The algorithms that have a field of the experiment's, where not all have it."""
+    """The algorithms that have a field of the experiment's in their first loop, where not all have it; where none has,
+    the loops that have it."""
     first = name.partition(".")[0]
-    having = [loop for loop, cls in LOOPS.items() if first in {field.name for field in dataclasses.fields(cls)}]
+    having = [loop.name for loop in registry.loops if hasattr(loop.defaults(), first)]
     names = [entry.name for entry in registry.algorithms if entry.loop in having]
-    return "" if len(having) == len(LOOPS) else ", ".join(names)
+    if len(names) == len(list(registry.algorithms)):
+        return ""
+    return ", ".join(names or [f"experiment.loop={loop}" for loop in having])
 
 
 def _suites(names: Sequence[str], others: Sequence[str]) -> list[str]:

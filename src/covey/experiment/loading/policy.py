@@ -15,7 +15,7 @@ from covey.envs.base import Env, first_step
 from covey.envs.check import mask_width
 from covey.envs.wrappers import append_agent_ids
 from covey.errors import CoveyError, UsageError
-from covey.experiment.configuration.config import CollectingConfig, Config
+from covey.experiment.configuration.config import Config
 from covey.experiment.recording.checkpoint import Checkpoints
 from covey.experiment.recording.lease import living_holder
 from covey.experiment.recording.run_directory import RunDirectory, run_directories
@@ -199,5 +199,4 @@ def load(path: str | Path, *, parameters: str = "final", trust: bool = False) ->
         holder = living_holder(run.path)
         raise CoveyError(f"{run.path} has no checkpoint yet{f'; it is being trained by {holder}' if holder else ''}")
     learner = jax.tree.map(jnp.asarray, restored.tree[part])
-    assert isinstance(config.experiment, CollectingConfig)
     return Policy(config, env, algorithm, learner, restored.iteration * config.experiment.frames_per_iteration)

@@ -17,25 +17,20 @@ from jax.stages import Wrapped
 from covey import metrics as names
 from covey import registry
 from covey.algorithms.base import Context, Hooks, make_group, make_team
-from covey.data.buffer import Place
-from covey.data.replay import make_replay
 from covey.envs.base import Env, make_env_from_config
 from covey.envs.batch import episode_values
 from covey.envs.wrappers import AgentIds
 from covey.errors import CoveyError, UnfitInput, UsageError, unknown_name
 from covey.experiment.configuration.config import (
     BY_GROUP,
-    GROUPS,
+    CHOICES,
     Choice,
-    CollectingConfig,
     Config,
     HooksConfig,
-    ReplayConfig,
 )
 from covey.experiment.running.devices import available_bytes, available_host_bytes
-from covey.loops.base import Loop, state_shapes
+from covey.loops.base import DEVICE_AXIS, Loop, LoopInputs, num_bytes, state_shapes
 from covey.loops.evaluate import play_episodes
-from covey.loops.online import DEVICE_AXIS, Learning, TrainState, make_online_loop
 from covey.networks.network import Model
 from covey.ops.random import host_key
 from covey.types import Algorithm, Array, Continuous, EnvSpec, Key, PyTree
@@ -54,7 +49,7 @@ class Parts:
     evaluate: Wrapped
     deterministic: bool
     num_seeds: int = 1
-    buffer_bytes: int = 0  # what a replay buffer takes
+    stored_bytes: int = 0  # what stored experience takes, such as a replay buffer
 
 
 def example_key(num_seeds: int) -> Key:
@@ -123,27 +118,13 @@ def build(config: Config, devices: list[Any], num_seeds: int = 1, *, trace: bool
     env = build_env(config)
     algorithm = build_algorithm(config, env, device_axis=DEVICE_AXIS if len(devices) > 1 else None)
     experiment = config.experiment
-    assert isinstance(experiment, CollectingConfig)
-    loop = make_online_loop(
-        env,
-        algorithm,
-        num_envs=experiment.num_envs,
-        rollout_length=experiment.rollout_length,
-        schedule_frames=experiment.schedule_frames or experiment.frames,
-        shaping_frames=experiment.shaping_frames,
-        stagger=experiment.stagger,
-        learning=build_learning(config, algorithm, len(devices)),
-        hooks=build_hooks(config.hooks),
-        devices=devices,
-        together=num_seeds > 1,
-        compile_steps=registry.tasks[config.task.registered].built_in,
-    )
+    loop = build_loop(config, env, algorithm, devices, num_seeds)
     check_best_by(config, env.spec)
     shapes = init_shapes(config, loop, num_seeds)
-    check_memory(config, shapes, devices)
+    check_memory(config, loop, shapes, devices)
     if trace:
         check_update(config, loop, shapes)
-    buffer_bytes = check_buffer(config, shapes.buffer, devices, num_seeds)
+    stored_bytes = check_stored(config, loop, shapes, devices, num_seeds)
     deterministic = is_deterministic(config, env)
     evaluate = make_evaluate(
         env, algorithm, experiment.evaluation_episodes, deterministic, devices, together=num_seeds > 1
@@ -155,89 +136,69 @@ def build(config: Config, devices: list[Any], num_seeds: int = 1, *, trace: bool
         evaluate=evaluate,
         deterministic=deterministic,
         num_seeds=num_seeds,
-        buffer_bytes=buffer_bytes,
+        stored_bytes=stored_bytes,
     )
 
 
-def build_learning(config: Config, algorithm: Algorithm, num_devices: int) -> Learning | None:
-    """Learning from replay, for algorithms that do."""
-    experiment = config.experiment
-    if not isinstance(experiment, ReplayConfig):
-        return None
-    rows = experiment.buffer.size // experiment.num_envs
-    if rows < experiment.rollout_length:
-        raise UsageError(
-            f"buffer.size={experiment.buffer.size} over num_envs={experiment.num_envs} leaves {rows} steps for each "
-            f"environment, fewer than rollout_length={experiment.rollout_length}"
-        )
+def build_loop(config: Config, env: Env, algorithm: Algorithm, devices: list[Any], num_seeds: int = 1) -> Loop:
+    """The registered loop that `experiment.loop` names."""
+    make = registry.loops[config.experiment.loop].make_function()
+    inputs = LoopInputs(
+        config=config.experiment,
+        env=env,
+        algorithm=algorithm,
+        hooks=build_hooks(config.hooks),
+        devices=devices,
+        num_seeds=num_seeds,
+        compile_steps=registry.tasks[config.task.registered].built_in,
+    )
     try:
-        replay = make_replay(
-            experiment.buffer,
-            num_envs=experiment.num_envs // num_devices,
-            sequence_length=algorithm.sequence_length,
-            num_devices=num_devices,
-            device_axis=DEVICE_AXIS if num_devices > 1 else None,
-        )
+        loop: Loop = make(inputs)
     except ValueError as error:
         raise UsageError(f"experiment: {error}") from error
-    return Learning(
-        replay=replay,
-        num_updates=experiment.updates,
-        random_frames=experiment.random_frames,
-        in_checkpoints=experiment.buffer.in_checkpoints,
-    )
+    return loop
 
 
-def check_buffer(config: Config, buffer: PyTree, devices: list[Any], num_seeds: int) -> int:
-    """The bytes of the replay buffer, of all seeds that train at once; raises where the memory cannot hold them."""
-    if not isinstance(config.experiment, ReplayConfig):
+def check_stored(config: Config, loop: Loop, state: PyTree, devices: list[Any], num_seeds: int) -> int:
+    """The bytes of stored experience, of all seeds that train at once; raises where the memory cannot hold them."""
+    sizes = loop.sizes(state)
+    if not sizes.stored:
         return 0
-    needed = num_bytes(buffer)
-    in_host = config.experiment.buffer.place is Place.host
-    available = available_host_bytes() if in_host else available_bytes(devices)
-    if available is not None and needed > available:
-        size = config.experiment.buffer.size
+    available = available_host_bytes() if sizes.stored_in_host else available_bytes(devices)
+    if available is not None and sizes.stored > available:
+        frames = config.experiment.stored_frames
         at_once = f" for {num_seeds} seeds at once" if num_seeds > 1 else ""
         fewer = ", or fewer seeds at once (experiment.seeds_at_once)" if num_seeds > 1 else ""
         raise UsageError(
-            f"buffer.size={size:,}{at_once} takes {needed / 1e6:,.0f} MB and {available / 1e6:,.0f} MB are free; "
-            f"{int(size * available / needed * 0.8):,} would fit{fewer}"
+            f"{sizes.stored_by}={frames:,}{at_once} takes {sizes.stored / 1e6:,.0f} MB and {available / 1e6:,.0f} MB "
+            f"are free; {int(frames * available / sizes.stored * 0.8):,} would fit{fewer}"
         )
-    return needed
+    return sizes.stored
 
 
-def check_memory(config: Config, state: TrainState, devices: list[Any]) -> None:
+def check_memory(config: Config, loop: Loop, state: PyTree, devices: list[Any]) -> None:
     """Raises UsageError where training cannot fit into the memory, whatever the compiler makes of it.
 
-    Counted is what is there at the same time for certain: the learner and the best one so far on each device, the
-    environments, a rollout, whose steps are as large as what environments show, and the episodes of an evaluation.
+    Counted is what is there at the same time for certain: the learner and the best one so far on each device, what the
+    loop says that it holds, and the episodes of an evaluation.
     """
-    experiment = config.experiment
-    assert isinstance(experiment, CollectingConfig)
-    actor = state.actor
-    per_env = num_bytes((actor.env.env, actor.timestep, actor.carry)) / experiment.num_envs
+    sizes = loop.sizes(state)
     needed = {
-        "networks and optimisers": 2 * num_bytes(state.learner) * len(devices),
-        "environments": num_bytes(actor),
-        "a rollout": num_bytes(actor.timestep) * experiment.rollout_length,
-        "an evaluation": per_env * experiment.evaluation_episodes,
+        "networks and optimisers": 2 * num_bytes(loop.learner(state)) * len(devices),
+        **sizes.held,
+        "an evaluation": sizes.environment * config.experiment.evaluation_episodes,
     }
     available = available_bytes(devices)
     if available is not None and sum(needed.values()) > available:
         parts = ", ".join(f"{name} {size / 1e6:,.0f}" for name, size in needed.items())
         raise UsageError(
             f"training takes at least {sum(needed.values()) / 1e6:,.0f} MB ({parts}) and {available / 1e6:,.0f} MB are "
-            "free; model.layers, experiment.num_envs, rollout_length and evaluation_episodes set these sizes"
+            f"free; model.layers, experiment.{', '.join(sizes.held_by)} and evaluation_episodes set these sizes"
         )
 
 
-def num_bytes(tree: PyTree) -> int:
-    """The size of arrays of which only shapes are known."""
-    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
-
-
-def init_shapes(config: Config, loop: Loop, num_seeds: int) -> TrainState:
-    """The shapes of a train state."""
+def init_shapes(config: Config, loop: Loop, num_seeds: int) -> PyTree:
+    """The shapes of a loop's state."""
     with _unfit(config):
         return state_shapes(loop, example_key(num_seeds))
 
@@ -249,7 +210,7 @@ def check_best_by(config: Config, spec: EnvSpec) -> None:
         raise unknown_name("metric in experiment.best_by", config.experiment.best_by, known, see)
 
 
-def check_update(config: Config, loop: Loop, shapes: TrainState) -> None:
+def check_update(config: Config, loop: Loop, shapes: PyTree) -> None:
     """Traces an iteration without compiling it: what cannot fit together is found here, before anything starts."""
     with _unfit(config):
         loop.advance.trace(shapes, np.int32(1))
@@ -273,14 +234,14 @@ def has_own_code(config: Config) -> bool:
     """Whether a part of the experiment is not covey's: a user's task, model, algorithm, hook or callback."""
     if config.imports or config.callbacks or any(vars(config.hooks).values()):
         return True
-    chosen = [(kind, choice) for kind in GROUPS for choice in _members(kind, getattr(config, kind))]
+    chosen = [(kind, choice) for kind in CHOICES for choice in _all_choices(kind, getattr(config, kind))]
     return not all(
-        GROUPS[kind][choice.registered].built_in and type(choice.config).__module__.startswith("covey.")
+        CHOICES[kind][choice.registered].built_in and type(choice.config).__module__.startswith("covey.")
         for kind, choice in chosen
     )
 
 
-def _members(kind: str, choice: Choice) -> Iterator[Choice]:
+def _all_choices(kind: str, choice: Choice) -> Iterator[Choice]:
     yield choice
     if kind in BY_GROUP:
         yield from choice.groups.values()
