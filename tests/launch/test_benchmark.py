@@ -119,6 +119,7 @@ def test_what_makes_an_identity_is_known() -> None:
     top = {"seed", "seeds", "run_dir", "code_dir", "config_dir", "jit", "callbacks"}
     watching = {"platform", "devices", "seeds_at_once", "loggers", "logger_options"}
     watching |= {"checkpoint_interval", "checkpoint_keep"}
+    watching |= {"loop"}  # newer, and the algorithm's first here
     assert set(everything) - set(identifying) == top
     assert set(everything["experiment"]) - set(identifying["experiment"]) == watching
     assert identifying["experiment"]["buffer"] == everything["experiment"]["buffer"]

@@ -214,9 +214,7 @@ def make_online_loop(
         shardings=shardings,
         max_iterations=max_iterations,
         frames_per_iteration=frames_per_iteration,
-        sizes=partial(
-            state_sizes, num_envs=num_envs, rollout_length=rollout_length, replay=learning and learning.replay
-        ),
+        sizes=partial(state_sizes, num_envs=num_envs, rollout_length=rollout_length, learning=learning),
         collect=jax.jit(collect_over_devices),
     )
 
@@ -272,7 +270,7 @@ def make_learning(config: ReplayConfig, algorithm: Algorithm, num_devices: int) 
     )
 
 
-def state_sizes(state: TrainState, num_envs: int, rollout_length: int, replay: Replay | None) -> Sizes:
+def state_sizes(state: TrainState, num_envs: int, rollout_length: int, learning: Learning | None) -> Sizes:
     """What the environments, a rollout, whose steps are as large as what environments show, and the buffer take."""
     actor = state.actor
     return Sizes(
@@ -281,7 +279,7 @@ def state_sizes(state: TrainState, num_envs: int, rollout_length: int, replay: R
         environment=num_bytes((actor.env.env, actor.timestep, actor.carry)) / num_envs,
         stored=num_bytes(state.buffer),
         stored_by="buffer.size",
-        stored_in_host=replay is not None and replay.in_host,
+        stored_in_host=learning is not None and learning.replay.in_host,
     )
 
 

@@ -515,3 +515,21 @@ def test_a_preset_may_set_groups(tmp_path: Path) -> None:
 def test_bad_groups(overrides: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
         compose([*TAG, *overrides])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["algorithm=mappo", "experiment.loop=replay"], "'mappo' cannot learn in experiment.loop=replay; .* online"),
+        (["algorithm=qmix", "experiment.loop=onlin"], "unknown loop 'onlin'"),
+        (["algorithm=qmix", "experiment.loop=[a]"], "experiment.loop takes one name"),
+    ],
+)
+def test_a_loop_that_does_not_fit_is_refused(words: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        compose(words)
+
+
+def test_the_first_loop_of_an_algorithm_is_its_default() -> None:
+    assert compose(["algorithm=mappo"]).experiment.loop == "online"
+    assert compose(["algorithm=qmix"]).experiment == compose(["algorithm=qmix", "experiment.loop=replay"]).experiment
