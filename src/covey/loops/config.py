@@ -193,20 +193,3 @@ class ReplayConfig(CollectingConfig):
 
     def sized(self, num_envs: int, devices: int) -> Self:
         return dataclasses.replace(super().sized(num_envs, devices), random_frames=0)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OfflineConfig(ExperimentConfig):
-    """The offline loop: an iteration updates from samples of a fixed set, and each update counts as a frame."""
-
-    learns_from: ClassVar[str] = "a fixed set"
-    loop: str = "offline"
-    updates: int = 32  # gradient updates in each iteration
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least(self, 1, "updates")
-
-    @property
-    def frames_per_iteration(self) -> int:
-        return self.updates
