@@ -36,135 +36,103 @@ from covey.results import describe_mean, mean_and_interval
 
 ROOT = Path(__file__).parents[1]
 ANCHORS = Path(covey.__file__).parent / "anchors.json"
-NOT_COMPARED = {"seed", "seeds", "run_dir"}  # what may differ between a run and the command that asks for it
-NOT_COMPARED_EXPERIMENT = {
-    "schedule_frames",
-    "devices",
-    "seeds_at_once",
-    "loggers",
-    "logger_options",
-    "checkpoint_keep",
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Experiment:
+class NamedExperiment:
     """`arguments` of `covey train`; `metric` is what counts, and `meaning` says what it is where it is no return.
 
     The mean must be at least `threshold`, if there is one, or with `at_most` not above it beyond its interval.
-    `published` names the entry of anchors.json to compare with, by algorithm and source. `tuning` states what was tried
-    to get here, and `label` what sets the experiment apart from others on its task. `against` are arguments of
-    `covey evaluate`, each a further score, against opponents that do not learn for example.
+    `published` names the entry of anchors.json to compare with, by algorithm and source. `label` says what sets the
+    experiment apart from others on its task. `against` are arguments of `covey evaluate`, each a further score, against
+    opponents that do not learn for example. What was tried to get here is said where the tuned settings are.
     """
 
-    arguments: str
+    arguments: str = ""
     threshold: float | None = None
     metric: str = "mean_return"
     meaning: str = ""
     at_most: bool = False
     published: tuple[str, str] | None = None
-    tuning: str = "none"
     label: str = ""
     against: tuple[str, ...] = ()
 
+    @property
+    def tuning(self) -> str:
+        """What was tried to find its settings."""
+        from covey.experiment.configuration.compose import settings_for
 
-# Experiments of before rollouts became shorter: they name what they took from the defaults of then.
-LONG = (
-    "algorithm.lr=5e-4 algorithm.epochs=4 algorithm.num_minibatches=4 experiment.rollout_length=128 "
-    "experiment.stagger=false"
-)
-LBF = f"task=lbf/8x8-2p-2f-coop {LONG} experiment.frames=1_000_000"
-LBF_2S = (
-    "task=lbf/2s-8x8-2p-2f-coop model=gru model.layers=[64] model.hidden_size=64 model.layers_after=[64] "
-    "algorithm.lr=1e-3 algorithm.epochs=4 algorithm.num_minibatches=4 algorithm.sequence_length=16 "
-    "experiment.num_envs=128 experiment.rollout_length=64 experiment.stagger=false experiment.frames=1_000_000"
-)
-RWARE = (
-    "algorithm=mappo algorithm.lr=5e-4 algorithm.epochs=4 algorithm.num_minibatches=2 experiment.num_envs=64 "
-    "experiment.rollout_length=128 experiment.stagger=false "
-    "experiment.frames=20_000_000 experiment.evaluation_interval=500_000"
-)
+        settings = settings_for(shlex.split(self.arguments))
+        return settings.tuning if settings else "none"
+
+
+# How a task and an algorithm learn is in covey's own presets (`covey list settings`); how they are measured is here.
+LBF = "task=lbf/8x8-2p-2f-coop settings=tuned"
+LBF_2S = "task=lbf/2s-8x8-2p-2f-coop settings=tuned"
+RWARE = "algorithm=mappo settings=tuned experiment.evaluation_interval=500_000"
 MEMORY = (
-    f"algorithm=ippo task=probe/memory {LONG} experiment.frames=300_000 experiment.evaluation_interval=30_000 "
+    "algorithm=ippo task=probe/memory settings=tuned experiment.evaluation_interval=30_000 "
     "experiment.evaluation_episodes=256 experiment.evaluation_deterministic=true"
 )
-EXPERIMENTS: dict[str, Experiment] = {
-    "lbf-ippo": Experiment(arguments=f"algorithm=ippo {LBF}", threshold=0.98, published=("ippo", "sable")),
-    "lbf-mappo": Experiment(arguments=f"algorithm=mappo {LBF}", threshold=0.98, published=("mappo", "sable")),
-    "lbf-2s-rec-ippo": Experiment(
-        arguments=f"algorithm=ippo {LBF_2S}", threshold=0.95, published=("ippo", "sable"), tuning="one trial"
+EXPERIMENTS: dict[str, NamedExperiment] = {
+    "lbf-ippo": NamedExperiment(arguments=f"algorithm=ippo {LBF}", threshold=0.98, published=("ippo", "sable")),
+    "lbf-mappo": NamedExperiment(arguments=f"algorithm=mappo {LBF}", threshold=0.98, published=("mappo", "sable")),
+    "lbf-2s-rec-ippo": NamedExperiment(
+        arguments=f"algorithm=ippo {LBF_2S}", threshold=0.95, published=("ippo", "sable")
     ),
-    "lbf-2s-rec-mappo": Experiment(
-        arguments=f"algorithm=mappo {LBF_2S}", threshold=0.95, published=("mappo", "sable"), tuning="one trial"
+    "lbf-2s-rec-mappo": NamedExperiment(
+        arguments=f"algorithm=mappo {LBF_2S}", threshold=0.95, published=("mappo", "sable")
     ),
-    "connector": Experiment(
-        arguments="algorithm=ippo task=connector/con-5x5x3a algorithm.lr=5e-4 algorithm.epochs=4 "
-        "algorithm.num_minibatches=4 experiment.num_envs=128 experiment.stagger=false experiment.frames=2_000_000",
+    "connector": NamedExperiment(
+        arguments="algorithm=ippo task=connector/con-5x5x3a settings=tuned",
         threshold=0.83,
         published=("ippo", "sable"),
     ),
-    "smax-2s3z": Experiment(
-        arguments="algorithm=mappo task=smax/2s3z algorithm.lr=1e-3 algorithm.clip=0.1 algorithm.epochs=4 "
-        "algorithm.num_minibatches=4 experiment.num_envs=128 experiment.rollout_length=64 experiment.stagger=false "
-        "experiment.frames=2_000_000",
+    "smax-2s3z": NamedExperiment(
+        arguments="algorithm=mappo task=smax/2s3z settings=tuned",
         threshold=0.95,
         metric="win_rate",
         meaning="share of battles won",
         published=("ippo, recurrent", "jaxmarl"),
-        tuning="one trial",
     ),
-    "rware-tiny-4ag": Experiment(
+    "rware-tiny-4ag": NamedExperiment(
         arguments=f"task=rware/tiny-4ag {RWARE}",
         threshold=22.0,
         published=("mappo", "sable"),
-        tuning="two trials of 4M frames",
     ),
-    "rware-tiny-2ag": Experiment(
+    "rware-tiny-2ag": NamedExperiment(
         arguments=f"task=rware/tiny-2ag {RWARE}",
         threshold=14.0,
         published=("mappo", "mava"),
-        tuning="none beyond tiny-4ag's",
     ),
-    "overcooked-cramped": Experiment(
-        arguments="algorithm=ippo task=overcooked/cramped_room algorithm.lr=1e-3 algorithm.epochs=4 "
-        "algorithm.num_minibatches=4 experiment.rollout_length=128 experiment.stagger=false "
-        "experiment.frames=1_500_000 experiment.shaping_frames=1_000_000",
+    "overcooked-cramped": NamedExperiment(
+        arguments="algorithm=ippo task=overcooked/cramped_room settings=tuned",
         threshold=200.0,
         published=("best of several", "jaxmarl_figures"),
-        tuning="one trial",
     ),
-    "memory-gru": Experiment(arguments=f"{MEMORY} model=gru critic_model=gru", threshold=0.99),
-    "memory-mlp": Experiment(arguments=f"{MEMORY} model=mlp critic_model=mlp", threshold=0.5, at_most=True),
+    "memory-gru": NamedExperiment(arguments=MEMORY, threshold=0.99),
+    "memory-mlp": NamedExperiment(arguments=f"{MEMORY} model=mlp", threshold=0.5, at_most=True),
 }
 
 # ----------------------------------------------------------------------------------------------------------- replay
 
-SMAX_Q = (
-    "task=smax/2s3z experiment.num_envs=64 experiment.rollout_length=8 experiment.updates=4 buffer.size=200_000 "
-    "buffer.batch_size=256 algorithm.n_step=3 algorithm.epsilon_fraction=0.1 experiment.frames=2_000_000 "
-    "experiment.evaluation_interval=100_000 experiment.evaluation_episodes=128 experiment.checkpoint_interval=1_000_000"
-)
 EXPERIMENTS |= {
-    f"smax-2s3z-{algorithm}": Experiment(
-        arguments=f"algorithm={algorithm} {SMAX_Q}{fields}",
+    f"smax-2s3z-{algorithm}": NamedExperiment(
+        arguments=f"algorithm={algorithm} task=smax/2s3z settings=tuned experiment.evaluation_interval=100_000 "
+        "experiment.evaluation_episodes=128 experiment.checkpoint_interval=1_000_000",
         threshold=0.95,
         metric="win_rate",
         meaning="share of battles won",
-        tuning="five trials of 200,000 to 1.4M frames",
     )
-    for algorithm, fields in (("qmix", " algorithm.lr=5e-4 algorithm.tau=0.005"), ("vdn", ""))
+    for algorithm in ("qmix", "vdn")
 }
-EXPERIMENTS["mpe-spread-masac"] = Experiment(
-    arguments="algorithm=masac task=mpe/simple_spread task.actions=continuous algorithm.gamma=0.8 algorithm.n_step=3 "
-    "algorithm.target_entropy=-12 algorithm.lr_schedule=linear model.norm=layer critic_model.norm=layer "
-    "model.layers=[512,512] critic_model.layers=[512,512] experiment.updates=8 buffer.batch_size=256 "
-    "buffer.size=500_000 experiment.frames=2_500_000 experiment.evaluation_episodes=1024 algorithm.actor_gradient=all "
+EXPERIMENTS["mpe-spread-masac"] = NamedExperiment(
+    arguments="algorithm=masac task=mpe/simple_spread settings=tuned experiment.evaluation_episodes=1024 "
     "experiment.checkpoint_interval=1_000_000",
     threshold=-6.0,
     meaning="sum of the agent's rewards, mean over agents; at random -25, by a tuned hand controller -5.9",
-    tuning="twenty trials of up to 3M frames",
 )
-EXPERIMENTS["tag-ensemble"] = Experiment(
+EXPERIMENTS["tag-ensemble"] = NamedExperiment(
     arguments="task=vmas/simple_tag algorithm=mappo algorithm.groups.adversary=ippo model.groups.agent.layers=[64,64] "
     "experiment.frames=500_000",
     metric="adversary_return",
@@ -173,25 +141,20 @@ EXPERIMENTS["tag-ensemble"] = Experiment(
     label="adversaries by IPPO",
 )
 
-# Two agents must be at a target at once, and none sees the others: with messages they meet. Evaluated with more agents.
+# Agents that hear each other, beside agents that do not. Evaluated with more agents too.
 EXPERIMENTS |= {
-    f"discovery-{model}": Experiment(
-        arguments=f"algorithm=ippo task=vmas/discovery algorithm.agent_ids=false model={model}{fields} "
-        "experiment.frames=500_000 experiment.evaluation_interval=50_000 experiment.evaluation_episodes=64",
+    f"discovery-{model}": NamedExperiment(
+        arguments=f"algorithm=ippo task=vmas/discovery settings=tuned{fields} "
+        "experiment.evaluation_interval=50_000 experiment.evaluation_episodes=64",
         against=("task.n_agents=8",),
         label=label,
     )
-    for model, fields, label in (
-        ("mlp", "", "each alone"),
-        ("gnn", " model.position=[0,1] model.velocity=[2,3]", "with messages"),
-    )
+    for model, fields, label in (("mlp", " model=mlp", "each alone"), ("gnn", "", "with messages"))
 }
-
-# Nobody can know alone what is asked here; who hears the others can, and with more of them too.
 EXPERIMENTS |= {
-    f"compare-{model}": Experiment(
-        arguments=f"algorithm=ippo task=probe/compare task.num_agents=3 algorithm.agent_ids=false model={model} "
-        "experiment.frames=200_000 experiment.evaluation_interval=20_000 experiment.evaluation_episodes=256 "
+    f"compare-{model}": NamedExperiment(
+        arguments=f"algorithm=ippo task=probe/compare settings=tuned{fields} "
+        "experiment.evaluation_interval=20_000 experiment.evaluation_episodes=256 "
         "experiment.evaluation_deterministic=true",
         threshold=threshold,
         at_most=model == "mlp",
@@ -199,61 +162,45 @@ EXPERIMENTS |= {
         against=("task.num_agents=8", "task.num_agents=16"),
         label=label,
     )
-    for model, threshold, label in (
-        ("mlp", 0.55, "each alone"),
-        ("gnn", 0.95, "with messages"),
+    for model, fields, threshold, label in (
+        ("mlp", " model=mlp", 0.55, "each alone"),
+        ("gnn", "", 0.95, "with messages"),
     )
 }
 
 # ------------------------------------------------------------------------------------------------------------- VMAS
 
-SET_OF_FOOD = "model=deepsets model.over=rows model.rows=[4,4,3]"  # where the food stands in an observation
-SET_SIZES = "model.aggregation=max model.layers=[64,64] model.layers_after=[64]"
-FOOD_AS_A_SET = f"{SET_OF_FOOD} {SET_SIZES}"
-PAID_TO_COME_NEAR, PAID_FOR_THE_WAY = "task.shaping=1.0", "task.shaping=10.0"
-VMAS = {  # by scenario: what `covey train` gets besides the task and the algorithm, and what is to be reached
-    "navigation": Experiment(arguments="experiment.frames=500_000", threshold=0.95),
-    "balance": Experiment(
-        arguments="experiment.frames=300_000",
+VMAS = {  # by scenario: what `covey train` gets besides its tuned settings, and what is to be reached
+    "navigation": NamedExperiment(threshold=0.95),
+    "balance": NamedExperiment(
         meaning="100 times the way that the package came nearer to its goal; in 100 steps, four agents at full force "
         "lift it by 0.58 at most, so about 60 is the ceiling",
     ),
-    "balance-300-steps": Experiment(
-        arguments="task.time_limit=300 experiment.frames=600_000",
+    "balance-300-steps": NamedExperiment(
+        arguments=" task.time_limit=300 experiment.frames=600_000",
         threshold=100.0,
         meaning="100 times the way that the package came nearer to its goal, in 300 steps instead of 100",
         label="300 steps",
     ),
-    "transport": Experiment(
-        arguments=f"{PAID_FOR_THE_WAY} experiment.frames=1_000_000",
+    "transport": NamedExperiment(
         meaning="100 times the way that the package, fifty times as heavy as an agent, came nearer to its goal",
-        tuning="two trials",
     ),
-    "sampling": Experiment(arguments="experiment.frames=300_000"),
-    "wheel": Experiment(arguments="experiment.frames=300_000"),
-    # The pieces of food stand one after another in an observation: a model that sees them as a set learns to go for one
-    # of them, sooner if it is paid to come nearer to one.
-    "dispersion": Experiment(
-        arguments=f"experiment.frames=1_200_000 {FOOD_AS_A_SET} {PAID_TO_COME_NEAR}",
+    "sampling": NamedExperiment(),
+    "wheel": NamedExperiment(),
+    "dispersion": NamedExperiment(
         threshold=3.6,
         meaning="pieces of food eaten, of 4",
-        tuning="two trials",
     ),
-    "flocking": Experiment(arguments="experiment.frames=300_000"),
-    "give_way": Experiment(arguments="experiment.frames=500_000"),
-    # The team that plays by itself scores in nearly every episode, whatever a beginner does. So they learn to score
-    # against one that stands still, and are then tried against others.
-    "football": Experiment(
-        arguments=f"task.disable_ai_red=true {PAID_FOR_THE_WAY} experiment.num_envs=256 experiment.frames=3_000_000 "
-        "experiment.best_by=blue_goals",
+    "flocking": NamedExperiment(),
+    "give_way": NamedExperiment(),
+    # Learnt against players that stand still, and then tried against others.
+    "football": NamedExperiment(
         metric="blue_goals",
         meaning="goals in 500 steps, at most one, against players that stand still; at random none",
         against=("task.disable_ai_red=false", "task.ai_red_agents=false opponents.agent_red=random"),
-        tuning="four trials",
     ),
-    "simple_spread": Experiment(arguments="experiment.frames=300_000"),
-    "simple_tag": Experiment(
-        arguments="experiment.frames=500_000",
+    "simple_spread": NamedExperiment(),
+    "simple_tag": NamedExperiment(
         metric="adversary_return",
         against=(
             "opponents.adversary=random",
@@ -262,8 +209,7 @@ VMAS = {  # by scenario: what `covey train` gets besides the task and the algori
             "opponents.agent=reference",
         ),
     ),
-    "simple_adversary": Experiment(
-        arguments="experiment.frames=500_000",
+    "simple_adversary": NamedExperiment(
         metric="agent_return",
         against=(
             "opponents.adversary=random",
@@ -272,15 +218,10 @@ VMAS = {  # by scenario: what `covey train` gets besides the task and the algori
             "opponents.agent=reference",
         ),
     ),
-    # A step in touch with another agent or the wall costs what several at full speed earn, so that agents learn to stay
-    # away from the gap. Paid ten times as much for the way through it, while they learn, they go.
-    "passage": Experiment(
-        arguments=f"task.shared_reward=false {PAID_FOR_THE_WAY} experiment.num_envs=128 experiment.frames=500_000 "
-        "experiment.best_by=success",
+    "passage": NamedExperiment(
         threshold=0.9,
         metric="success",
         meaning="share of episodes that end with all agents at their goals",
-        tuning="three trials",
     ),
 }
 # Whether a task needs what tells agents with shared parameters apart.
@@ -294,7 +235,7 @@ def add_vmas() -> None:
     for scenario, base in VMAS.items():
         task = scenario.partition("-")[0]
         for algorithm in ("ippo", "mappo"):
-            arguments = f"algorithm={algorithm} task=vmas/{task} {base.arguments}"
+            arguments = f"algorithm={algorithm} task=vmas/{task} settings=tuned{base.arguments}"
             arguments += " experiment.evaluation_interval=50_000 experiment.evaluation_episodes=64"
             EXPERIMENTS[f"vmas-{scenario}-{algorithm}"] = dataclasses.replace(base, arguments=arguments)
     for scenario in ("dispersion", "passage"):
@@ -303,14 +244,14 @@ def add_vmas() -> None:
             EXPERIMENTS[f"vmas-{scenario}-mappo-{variant}"] = dataclasses.replace(
                 plain, arguments=f"{plain.arguments} {fields}", threshold=None, label=label
             )
-    for name, what, instead, label in (
-        ("dispersion-mappo-dense", FOOD_AS_A_SET, "model=mlp", "dense layers"),
-        ("dispersion-mappo-unshaped", f" {PAID_TO_COME_NEAR}", "", "without shaping"),
-        ("passage-mappo-unshaped", f" {PAID_FOR_THE_WAY}", "", "without shaping"),
+    for name, fields, label in (
+        ("dispersion-mappo-dense", "model=mlp", "dense layers"),
+        ("dispersion-mappo-unshaped", "task.shaping=0", "without shaping"),
+        ("passage-mappo-unshaped", "task.shaping=0", "without shaping"),
     ):
         plain = EXPERIMENTS[f"vmas-{name.rpartition('-')[0]}"]
         EXPERIMENTS[f"vmas-{name}"] = dataclasses.replace(
-            plain, arguments=plain.arguments.replace(what, instead), threshold=None, label=label
+            plain, arguments=f"{plain.arguments} {fields}", threshold=None, label=label
         )
 
 
@@ -397,10 +338,12 @@ def existing_seeds(run_dir: Path) -> dict[int, Path]:
 def refuse_other(path: Path, arguments: list[str]) -> None:
     """Exits where the run in `path` is not of the experiment that `arguments` describe."""
     from covey.experiment.configuration.compose import compose
-    from covey.experiment.configuration.config import to_dict
+    from covey.experiment.configuration.config import roles_in, to_dict
 
-    wanted, stored = flatten(to_dict(compose(arguments))), flatten(RunDirectory.open(path).config)
-    ignored = NOT_COMPARED | {f"experiment.{name}" for name in NOT_COMPARED_EXPERIMENT}
+    config = compose(arguments)
+    wanted, stored = flatten(to_dict(config)), flatten(RunDirectory.open(path).config)
+    ignored = {name for name, role, _ in roles_in(config) if not role.identity}
+    ignored.add("experiment.schedule_frames")  # a run stores the number that it took for null
     # A field that is not stored did not exist then.
     differing = [
         f"{name}={stored[name]} there, {wanted.get(name)} asked for"
@@ -434,18 +377,18 @@ def call_covey(*arguments: str) -> None:
 # -------------------------------------------------------------------------------------------------------- summaries
 
 
-def summarise(name: str, experiment: Experiment, command: str, paths: list[Path]) -> dict[str, Any]:
+def summarise(name: str, experiment: NamedExperiment, command: str, paths: list[Path]) -> dict[str, Any]:
     """What results/NAME.json holds, read from finished run directories."""
     runs = [RunDirectory.open(path) for path in paths]
     environment, config = runs[0].environment, runs[0].config
-    members = [summarise_seed(run, experiment.metric) for run in runs]
-    absolute = [member["absolute"] for member in members]
+    by_seed = [summarise_seed(run, experiment.metric) for run in runs]
+    absolute = [seed["absolute"] for seed in by_seed]
     mean, half_width = mean_and_interval(absolute)
     bound = mean - half_width if experiment.at_most and math.isfinite(half_width) else mean
     threshold = experiment.threshold
     reached = threshold is None or (bound <= threshold if experiment.at_most else mean >= threshold)
     others = {
-        metric: mean_and_interval([member["others"][metric] for member in members]) for metric in members[0]["others"]
+        metric: mean_and_interval([seed["others"][metric] for seed in by_seed]) for metric in by_seed[0]["others"]
     }
     return {
         "name": name,
@@ -460,9 +403,9 @@ def summarise(name: str, experiment: Experiment, command: str, paths: list[Path]
         "metric": experiment.metric,
         "definition": experiment.meaning or environment.get("returns", ""),
         "evaluation": environment.get("evaluation"),
-        "episodes": members[0]["episodes"],
-        "frames": members[0]["curve"][-1][0],
-        "minutes": [member["minutes"] for member in members],
+        "episodes": by_seed[0]["episodes"],
+        "frames": by_seed[0]["curve"][-1][0],
+        "minutes": [seed["minutes"] for seed in by_seed],
         "seeds": [run.config["seed"] for run in runs],
         "absolute": absolute,
         "mean": mean,
@@ -474,7 +417,7 @@ def summarise(name: str, experiment: Experiment, command: str, paths: list[Path]
         "anchors": find_anchors(experiment.metric, config["task"]["name"]),
         "published": find_published(experiment, config["task"]["name"]),
         "tuning": experiment.tuning,
-        "curves": [member["curve"] for member in members],
+        "curves": [seed["curve"] for seed in by_seed],
     }
 
 
@@ -501,7 +444,7 @@ def describe_commit(environment: dict[str, Any]) -> str:
     return f"{environment.get('git_commit')}{' with changes' if environment.get('git_dirty') else ''}"
 
 
-def find_published(experiment: Experiment, task: str) -> dict[str, Any] | None:
+def find_published(experiment: NamedExperiment, task: str) -> dict[str, Any] | None:
     """The entry of anchors.json, with its source's title and budget."""
     if experiment.published is None:
         return None
@@ -731,42 +674,42 @@ def draw_curves(results: list[dict[str, Any]], path: Path) -> None:
         figure, grid = plt.subplots(rows, columns, figsize=(3.9 * columns, 2.9 * rows), squeeze=False)
         for axes in grid.flat[len(panels) :]:
             axes.axis("off")
-        for axes, ((task, metric), members) in zip(grid.flat, panels.items(), strict=False):
-            draw_panel(axes, task, metric, members)
+        for axes, ((task, metric), shown) in zip(grid.flat, panels.items(), strict=False):
+            draw_panel(axes, task, metric, shown)
         figure.tight_layout(h_pad=2.0, w_pad=2.0)
         figure.savefig(path, dpi=130)
         plt.close(figure)
 
 
-def draw_panel(axes: Any, task: str, metric: str, members: list[dict[str, Any]]) -> None:
-    scale, unit = (1e6, "million frames") if members[0]["frames"] >= 1e6 else (1e3, "thousand frames")
-    for member, colour in zip(members, COLOURS, strict=False):
-        frames, mean, half_width = mean_curve(member["curves"])
+def draw_panel(axes: Any, task: str, metric: str, shown: list[dict[str, Any]]) -> None:
+    scale, unit = (1e6, "million frames") if shown[0]["frames"] >= 1e6 else (1e3, "thousand frames")
+    for curve, colour in zip(shown, COLOURS, strict=False):
+        frames, mean, half_width = mean_curve(curve["curves"])
         x = [frame / scale for frame in frames]
-        label = ", ".join(filter(None, [member["algorithm"], member["model"], member.get("label")]))
+        label = ", ".join(filter(None, [curve["algorithm"], curve["model"], curve.get("label")]))
         axes.plot(x, mean, color=colour, linewidth=1.6, label=label)
         low, high = ([m + sign * h for m, h in zip(mean, half_width, strict=True)] for sign in (-1, 1))
         axes.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)
-    draw_anchors(axes, members)
+    draw_anchors(axes, shown)
     axes.set_title(task, loc="left")
     axes.set_xlabel(unit)
     axes.set_ylabel(metric.replace("_", " "))
     axes.set_xlim(left=0)
     axes.margins(y=0.1)
-    if len(members) > 1:
+    if len(shown) > 1:
         axes.legend(frameon=False, fontsize=8, loc="best")
 
 
-def draw_anchors(axes: Any, members: list[dict[str, Any]]) -> None:
+def draw_anchors(axes: Any, shown: list[dict[str, Any]]) -> None:
     """Dashed: the number to reach. Dotted: what was published. Each value once, named at the left of its line."""
     lines: dict[float, list[str]] = {}
-    for member in members:
-        if member["threshold"] is not None:
-            lines.setdefault(member["threshold"], []).append("at most" if member["at_most"] else "to reach")
-        for kind, value in member.get("anchors", {}).items():
+    for curve in shown:
+        if curve["threshold"] is not None:
+            lines.setdefault(curve["threshold"], []).append("at most" if curve["at_most"] else "to reach")
+        for kind, value in curve.get("anchors", {}).items():
             lines.setdefault(value, []).append(kind)
-        if member["published"]:
-            lines.setdefault(member["published"]["value"], []).append("published")
+        if curve["published"]:
+            lines.setdefault(curve["published"]["value"], []).append("published")
     for value, kinds in lines.items():
         style = (0, (1, 2)) if set(kinds) == {"published"} else (0, (5, 3))
         axes.axhline(value, color=GREY, linewidth=1.0, linestyle=style, zorder=0)

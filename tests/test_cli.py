@@ -400,7 +400,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             raise recorded[0]
         recorded.append((*arguments, options))
 
-    for name, functions in {"experiment": ("train", "resume"), "evaluation": ("evaluate_run",)}.items():
+    for name, functions in {"running.experiment": ("train", "resume"), "loading.evaluation": ("evaluate_run",)}.items():
         module = types.ModuleType(f"covey.experiment.{name}")
         for function in functions:
             setattr(module, function, record)
@@ -413,6 +413,16 @@ def test_train_gets_the_configuration(calls: list[Any]) -> None:
     [(config, _)] = calls
     assert (config.algorithm.name, config.task.name, config.model.name) == ("mappo", "vmas/navigation", "mlp")
     assert config.seed == 4
+
+
+def test_train_says_which_settings_it_found(calls: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", "task=rware/tiny-4ag", "algorithm=mappo", "settings=tuned"]) == 0
+    [(config, _)] = calls
+    assert config.experiment.frames == 20_000_000
+    assert capsys.readouterr().out == (
+        "tuned settings for rware/tiny-4ag, mappo (tuning: two trials of 4M frames; result: 20,000,000 frames, "
+        "3 seeds, results/rware-tiny-4ag.json)\n"
+    )
 
 
 def test_resume_and_evaluate_get_the_run_directory(calls: list[Any], tmp_path: Path) -> None:

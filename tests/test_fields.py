@@ -12,8 +12,21 @@ import pytest
 
 from covey import cli, registry
 from covey.checks import above_zero, at_least, at_most, between_0_and_1, limits
-from covey.experiment.configuration.config import LOOPS, Config, HooksConfig
-from covey.fields import comments_of_source, enum_in, explanations, fields_of, meanings, type_words
+from covey.experiment.configuration.compose import compose
+from covey.experiment.configuration.config import LOOPS, Config, HooksConfig, not_compared, roles_in
+from covey.fields import (
+    FieldRole,
+    comments_of_source,
+    enum_in,
+    explanations,
+    field,
+    fields_of,
+    meanings,
+    roles,
+    roles_of,
+    type_words,
+    without,
+)
 
 
 class Colour(enum.Enum):
@@ -46,7 +59,7 @@ class Base:
 class Derived(Base):
     width: int = 3
     plain: float = 1.0  # said here
-    inner: Inner = Inner()
+    inner: Inner = dataclasses.field(default_factory=Inner)
     sizes: tuple[int, ...] = (
         1,
         2,
@@ -152,11 +165,11 @@ def test_every_field_and_every_value_is_explained() -> None:
             continue
         checked.add(cls)
         hints, explained = typing.get_type_hints(cls), explanations(cls)
-        for field in dataclasses.fields(cls):
-            text = explained.get(field.name, "")
+        for own in dataclasses.fields(cls):
+            text = explained.get(own.name, "")
             if not text or "None" in text:  # what a user types is null
-                problems.append(f"{name}: {cls.__name__}.{field.name}")
-            values = enum_in(hints[field.name])
+                problems.append(f"{name}: {cls.__name__}.{own.name}")
+            values = enum_in(hints[own.name])
             if values:
                 problems += [f"{values.__name__}.{value}" for value, meaning in meanings(values).items() if not meaning]
     assert not problems
@@ -166,3 +179,76 @@ def test_every_field_and_every_value_is_explained() -> None:
 def test_nested_fields_are_explained_too() -> None:
     for loop in LOOPS.values():
         assert all(field.explanation for field in fields_of(loop(), "experiment"))
+
+
+# ------------------------------------------------------------------------------------------------------------- roles
+
+
+@dataclasses.dataclass(frozen=True)
+class Nested:
+    place: str = field("here", compared=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Whole:
+    rate: float = 0.5
+    frames: int = field(10, resumable=True)
+    options: dict[str, Any] = field(default_factory=dict, identity=False)
+    inner: Nested = dataclasses.field(default_factory=Nested)
+
+
+@dataclasses.dataclass(frozen=True)
+class Retimed(Whole):
+    frames: int = 20
+
+
+def test_roles_are_read_from_the_field_and_kept_by_subclasses() -> None:
+    assert roles(Retimed) == {
+        "rate": FieldRole(),
+        "frames": FieldRole(resumable=True),
+        "options": FieldRole(identity=False),
+        "inner": FieldRole(),
+    }
+    found = {path: (role, is_default) for path, role, is_default in roles_of(Retimed(rate=0.25), "experiment")}
+    assert found["experiment.rate"] == (FieldRole(), False) and found["experiment.options"] == (
+        FieldRole(identity=False),
+        True,
+    )
+    assert found["experiment.inner.place"] == (FieldRole(compared=False), True)
+    assert {name.path: name.role for name in fields_of(Retimed(), "")}["frames"] == FieldRole(resumable=True)
+
+
+def test_a_role_that_there_is_not_is_refused() -> None:
+    with pytest.raises(TypeError, match="resumeable"):
+        field(1, resumeable=True)
+
+
+def test_without_leaves_out_paths_at_any_depth() -> None:
+    values = {"a": 1, "b": {"a": 2, "c": {"d": 3, "e": 4}}}
+    assert without(values, {"a", "b.c.d"}) == {"b": {"a": 2, "c": {"e": 4}}}
+
+
+def test_each_field_of_an_experiment_has_its_role() -> None:
+    """What may change in a run, and what reports do not tell runs apart by."""
+    config = compose(["algorithm=iql"])
+    resumable = {path for path, role, _ in roles_in(config) if role.resumable}
+    watching = {
+        f"experiment.{name}" for name in ("checkpoint_interval", "checkpoint_keep", "loggers", "logger_options")
+    }
+    place = {f"experiment.{name}" for name in ("platform", "devices", "seeds_at_once")}
+    evaluating = {f"experiment.{name}" for name in ("evaluation_interval", "evaluation_episodes", "absolute_metric")}
+    length = {"experiment.frames", "experiment.schedule_frames"}
+    assert resumable == watching | place | evaluating | length | {"jit"}
+    of_experiment = {path for path in not_compared() if path.startswith("experiment.")}
+    assert of_experiment == watching | place | evaluating | {
+        "experiment.frames",
+        "experiment.best_by",
+        "experiment.evaluation_deterministic",
+        "experiment.buffer.place",
+        "experiment.buffer.in_checkpoints",
+    }
+    compiled = {path for path, role, _ in roles_in(config) if not role.compiled}
+    assert compiled == watching | {
+        *("seed", "seeds", "run_dir", "init_from", "code_dir", "config_dir"),
+        *("experiment.frames", "experiment.evaluation_interval", "experiment.absolute_metric", "experiment.best_by"),
+    }

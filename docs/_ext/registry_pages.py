@@ -25,7 +25,7 @@ from docstrings import markdown_inline, to_markdown
 import covey
 from covey import cli, metrics, registry
 from covey.errors import CoveyError
-from covey.experiment.configuration.compose import list_presets
+from covey.experiment.configuration.compose import list_presets, list_settings
 from covey.experiment.configuration.config import LOOPS, Config, HooksConfig, plain, yaml_text
 from covey.experiment.configuration.explain import top_fields
 from covey.fields import Field, fields_of
@@ -102,6 +102,7 @@ def task_page(entry: registry.Entry) -> str:
         text += f"```{{image}} {picture(entry.name, depth=3)}\n:alt: {entry.name} after some steps at random\n"
         text += ":class: task\n```\n\n"
     text += f"```sh\ncovey train task={entry.name} algorithm=mappo\n```\n\n"
+    text += tuned_settings(entry.name)
     config = entry.defaults()
     text += about_task(entry, config)
     spec = read_spec(entry)
@@ -112,6 +113,15 @@ def task_page(entry: registry.Entry) -> str:
     text += returns_section(entry.name, spec)
     text += f"## Fields\n\nSet as `task.FIELD=value`.\n\n{fields_table(fields_of(config, ''))}"
     return text
+
+
+def tuned_settings(task: str) -> str:
+    """Which algorithms have settings that are known to learn this task."""
+    found = [settings.algorithm for settings in list_settings() if settings.task == task]
+    if not found:
+        return ""
+    names = ", ".join(f"`algorithm={name}`" for name in found)
+    return f"There are [settings that learn it](../../../how-to/presets.md), `settings=tuned`, for {names}.\n\n"
 
 
 def about_task(entry: registry.Entry, config: Any) -> str:
@@ -363,6 +373,9 @@ def presets_page() -> str:
     text = "# Presets\n\n## Experiments\n\nChosen as `experiment=NAME`; an algorithm's own file is applied on top.\n\n"
     for name, description in list_presets().items():
         text += preset("experiment", name, description)
+    text += "## Settings that learn\n\nChosen as `settings=tuned`, found by task and algorithm.\n\n"
+    rows = [[f"`{item.task}`", f"`{item.algorithm}`", item.tuning, f"`{item.result}`"] for item in list_settings()]
+    text += table(["task", "algorithm", "tuning", "result"], rows)
     text += "## Benchmarks\n\nChosen as `covey benchmark benchmark=NAME`.\n\n"
     for name, description in list_presets("benchmark").items():
         text += preset("benchmark", name, description)

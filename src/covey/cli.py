@@ -59,6 +59,7 @@ KEYS_HELP = """\
   task=vmas/navigation            covey list tasks
   model=mlp  critic_model=mlp     covey list models; the critic's, fields included, is the actor's unless given
   experiment=debug                covey list presets
+  settings=tuned                  what is known to learn this task with this algorithm: covey list settings
   seed=0 or seeds=3               seeds=3 trains 0, 1 and 2, each in a run directory of its own:
                                   on a CPU one after another, on a GPU at once (experiment.seeds_at_once)
   run_dir=runs/first              default: runs/TASK-ALGORITHM-SEED-TIME
@@ -160,9 +161,12 @@ def _fail(reason: object, code: int) -> int:
 
 @collector.paused()
 def _train(arguments: list[str]) -> None:
-    from covey.experiment.configuration.compose import compose
+    from covey.experiment.configuration.compose import compose, settings_for
 
     config = compose(arguments)
+    settings = settings_for(arguments)
+    if settings:
+        print(settings.line, flush=True)
     from covey.experiment.running.experiment import train
     from covey.experiment.running.program_store import ProgramStore
 
@@ -386,7 +390,8 @@ def _list(arguments: list[str]) -> None:
 def _summary(words: list[str], config_dir: str | None) -> None:
     kinds = {"tasks": registry.tasks, "algorithms": registry.algorithms, "models": registry.models}
     rows = [(f"covey list {kind}", f"{len(list(entries))}: {_examples(entries)}") for kind, entries in kinds.items()]
-    _print_columns([*rows, ("covey list presets", "for experiment="), ("covey list benchmarks", "for benchmark=")])
+    others = {"presets": "experiment=", "settings": "settings=tuned", "benchmarks": "benchmark="}
+    _print_columns([*rows, *((f"covey list {kind}", f"for {key}") for kind, key in others.items())])
 
 
 def _examples(entries: Iterable[Entry]) -> str:
@@ -416,6 +421,13 @@ def _list_presets(words: list[str], config_dir: str | None) -> None:
     from covey.experiment.configuration.compose import list_presets
 
     _print_columns(_matching(list(list_presets("experiment", config_dir).items()), words))
+
+
+def _list_settings(words: list[str], config_dir: str | None) -> None:
+    from covey.experiment.configuration.compose import list_settings
+
+    found = list_settings(config_dir)
+    _print_columns(_matching([(f"{item.task}, {item.algorithm}", item.budget) for item in found], words))
 
 
 def _list_benchmarks(words: list[str], config_dir: str | None) -> None:
@@ -457,6 +469,7 @@ LISTS: dict[str, Callable[[list[str], str | None], None]] = {
     "algorithms": _list_algorithms,
     "models": _list_models,
     "presets": _list_presets,
+    "settings": _list_settings,
     "benchmarks": _list_benchmarks,
 }
 KINDS = [kind for kind in LISTS if kind != "summary"]
@@ -602,7 +615,7 @@ All that `covey train` takes changes what is timed: task=, algorithm=, model=, e
     "list": Verb(
         _list,
         """\
-covey list tasks|algorithms|models|presets|benchmarks [word …]
+covey list tasks|algorithms|models|presets|settings|benchmarks [word …]
 
 What there is to choose from; words narrow it down. imports=[my_module] and config_dir=my_conf add your own.
 

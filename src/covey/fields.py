@@ -10,6 +10,12 @@ an enum are explained by their value, if that is a text, or by a comment in the 
         linear = "falls linearly to zero"
 
 `covey show`, `covey help` and the tests read them here. Sources are read only when somebody asks.
+
+What a field is to an experiment is metadata on the field, where it is not what nearly all fields are:
+
+    frames: int = field(2_000_000, resumable=True, compared=False, compiled=False)
+
+`roles_of` reads it. Like the explanation, a field that a subclass only gives another default keeps its role.
 """
 
 from __future__ import annotations
@@ -25,13 +31,69 @@ import textwrap
 import tokenize
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from covey.checks import limits
 
 FOR_TOOLS = ("# type:", "# noqa", "# fmt:")  # comments that are not for people
 TYPE_WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", dict: "a mapping"}
+
+
+ROLE = "covey_role"  # the key of a field's metadata
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FieldRole:
+    """What a field is to an experiment. The defaults are those of a hyperparameter."""
+
+    identity: bool = True  # another value makes another experiment of a benchmark, in another folder
+    # newer than folders of benchmarks that must still be found: it is in the identity unless it has its default
+    newer: bool = False
+    resumable: bool = False  # `covey resume` may change it
+    compared: bool = True  # reports tell runs apart by it; no: it says where, how long or how watched a run is
+    compiled: bool = True  # the compiled programs depend on it
+
+
+def field(default: Any = dataclasses.MISSING, *, default_factory: Any = dataclasses.MISSING, **role: bool) -> Any:
+    """A dataclass field with a role of its own; `role` are fields of `FieldRole`."""
+    metadata = {ROLE: FieldRole(**role)}
+    if default_factory is not dataclasses.MISSING:
+        return dataclasses.field(default_factory=default_factory, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def roles(cls: type) -> dict[str, FieldRole]:
+    """The role of each field of a dataclass: what its class says, or the nearest that it inherits from."""
+    found = {own.name: FieldRole() for own in dataclasses.fields(cls)}
+    for base in reversed(cls.__mro__):
+        if dataclasses.is_dataclass(base):
+            found |= {own.name: own.metadata[ROLE] for own in dataclasses.fields(base) if ROLE in own.metadata}
+    return found
+
+
+def roles_of(config: Any, path: str) -> Iterator[tuple[str, FieldRole, bool]]:
+    """Path, role, and whether it has its default, for the fields of a dataclass instance; one that is a dataclass
+    itself is followed by its own. Reads no sources."""
+    known = roles(type(config))
+    for own in dataclasses.fields(config):
+        value, here = getattr(config, own.name), f"{path}.{own.name}" if path else own.name
+        yield here, known[own.name], value == _default_of(own)
+        if dataclasses.is_dataclass(value):
+            yield from roles_of(value, here)
+
+
+def _default_of(own: dataclasses.Field[Any]) -> Any:
+    return own.default if own.default_factory is dataclasses.MISSING else own.default_factory()
+
+
+def without(values: Mapping[str, Any], paths: Collection[str], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings without what is under one of the dotted `paths`."""
+    return {
+        name: without(value, paths, f"{prefix}{name}.") if isinstance(value, Mapping) else value
+        for name, value in values.items()
+        if f"{prefix}{name}" not in paths
+    }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,6 +105,7 @@ class Field:
     hint: Any  # its type
     explanation: str  # empty where its class says nothing
     limit: str  # `above 0`; empty where nothing is checked
+    role: FieldRole = FieldRole()
 
     @property
     def name(self) -> str:
@@ -66,17 +129,19 @@ class Field:
 def fields_of(config: Any, path: str) -> Iterator[Field]:
     """The fields of a dataclass instance; one that is a dataclass itself is followed by its own."""
     hints, explained, limited = typing.get_type_hints(type(config)), explanations(type(config)), limits(config)
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
+    known = roles(type(config))
+    for own in dataclasses.fields(config):
+        value, here = getattr(config, own.name), f"{path}.{own.name}" if path else own.name
         yield Field(
-            path=f"{path}.{field.name}" if path else field.name,
+            path=here,
             value=value,
-            hint=hints[field.name],
-            explanation=explained.get(field.name, ""),
-            limit=limited.get(field.name, ""),
+            hint=hints[own.name],
+            explanation=explained.get(own.name, ""),
+            limit=limited.get(own.name, ""),
+            role=known[own.name],
         )
-        if dataclasses.is_dataclass(value) and enum_in(hints[field.name]) is None:
-            yield from fields_of(value, f"{path}.{field.name}" if path else field.name)
+        if dataclasses.is_dataclass(value) and enum_in(hints[own.name]) is None:
+            yield from fields_of(value, here)
 
 
 def explanations(cls: type) -> dict[str, str]:

@@ -18,22 +18,10 @@ RESULTS_CHECKSUM = "results_crc32"
 TRAIN = "train"
 EVALUATION = "evaluation"
 ABSOLUTE = "absolute"
-KINDS = (TRAIN, EVALUATION, ABSOLUTE)
 
 # What an episode gives.
 MEAN_RETURN = "mean_return"
 EPISODE_LENGTH = "episode_length"
-
-# What an update gives.
-POLICY_LOSS = "policy_loss"
-VALUE_LOSS = "value_loss"
-ENTROPY = "entropy"
-KL = "kl"
-CLIP_FRACTION = "clip_fraction"
-EXPLAINED_VARIANCE = "explained_variance"
-ACTOR_GRAD_NORM = "actor_grad_norm"
-CRITIC_GRAD_NORM = "critic_grad_norm"
-LR = "lr"
 
 # What the clock gives.
 FRAMES_PER_SECOND = "frames_per_second"
@@ -41,6 +29,25 @@ COMPILING_SECONDS = "compiling_seconds"
 COLLECTING_SECONDS = "collecting_seconds"
 UPDATING_SECONDS = "updating_seconds"
 EVALUATING_SECONDS = "evaluating_seconds"
+
+# What an update gives, in each algorithm some of these; under its group, as `agents/entropy`.
+UPDATE: Mapping[str, str] = {
+    "policy_loss": "the policy's part of the loss",
+    "value_loss": "the critic's part of the loss",
+    "q_loss": "the loss of the values of actions",
+    "q_value": "mean value of the actions taken; for SAC and DDPG, mean target of the critics",
+    "entropy": "mean entropy of the policy, in nats",
+    "kl": "estimated divergence of the updated policy from the one that collected, in nats",
+    "clip_fraction": "share of policy ratios beyond the clipping range",
+    "explained_variance": "share of the returns' variance that the critic explains",
+    "grad_norm": "global norm of the gradient before clipping",
+    "actor_grad_norm": "global norm of the actor's gradient before clipping",
+    "critic_grad_norm": "global norm of the critic's gradient before clipping",
+    "epsilon": "share of random actions now",
+    "noise": "standard deviation of the noise on actions now",
+    "alpha": "weight of the entropy now",
+    "lr": "the optimiser's step size now",
+}
 
 DESCRIPTIONS: Mapping[str, str] = {
     KIND: "what the record is: train, evaluation or absolute",
@@ -51,15 +58,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "where groups oppose each other, over those of the task's first team",
     RESULTS_CHECKSUM: "of an evaluation: checksum of what results.json says of it",
     EPISODE_LENGTH: "steps in an episode",
-    POLICY_LOSS: "the policy's part of the loss",
-    VALUE_LOSS: "the critic's part of the loss",
-    ENTROPY: "mean entropy of the policy, in nats",
-    KL: "estimated divergence of the updated policy from the one that collected, in nats",
-    CLIP_FRACTION: "share of policy ratios beyond the clipping range",
-    EXPLAINED_VARIANCE: "share of the returns' variance that the critic explains",
-    ACTOR_GRAD_NORM: "global norm of the actor's gradient before clipping",
-    CRITIC_GRAD_NORM: "global norm of the critic's gradient before clipping",
-    LR: "the optimiser's step size now",
+    **UPDATE,
     FRAMES_PER_SECOND: "frames collected and learnt from per second",
     COMPILING_SECONDS: "seconds spent compiling",
     COLLECTING_SECONDS: "seconds spent collecting",

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from covey import registry
+from covey import metrics, registry
 from covey.errors import UsageError
 from covey.experiment.configuration.compose import compose
 from covey.experiment.running.build import build
@@ -82,6 +82,17 @@ def test_every_family_takes_every_model(algorithm, model):
     """Building traces an iteration, update included."""
     words = [f"algorithm={algorithm}", f"task={FAMILIES[algorithm]}", f"model={model}", *NEEDED.get(model, ())]
     build(compose([*words, "experiment.devices=1"]), jax.devices()[:1])
+
+
+def test_the_metrics_of_updates_are_those_that_are_described():
+    given: set[str] = set()
+    for algorithm, task in FAMILIES.items():
+        parts = build(compose([f"algorithm={algorithm}", f"task={task}", "experiment.devices=1"]), jax.devices()[:1])
+        state = jax.eval_shape(parts.loop.init, jax.random.key(0))
+        names = jax.eval_shape(parts.loop.advance, state, np.int32(1))[1]
+        [group] = parts.env.spec.groups
+        given |= {name.removeprefix(f"{group}/") for name in names if name.startswith(f"{group}/")}
+    assert given == set(metrics.UPDATE)
 
 
 @pytest.mark.slow

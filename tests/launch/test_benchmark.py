@@ -12,11 +12,9 @@ import pytest
 import yaml
 
 from covey import cli, registry
-from covey.experiment.configuration.compose import benchmark_presets, list_presets
-from covey.experiment.configuration.config import to_dict
+from covey.experiment.configuration.compose import benchmark_presets, compose, list_presets
+from covey.experiment.configuration.config import identity_fields, to_dict
 from covey.launch.benchmark import (
-    NOT_IDENTITY,
-    NOT_IDENTITY_EXPERIMENT,
     Benchmark,
     identity,
     make_benchmark,
@@ -98,8 +96,6 @@ def test_algorithms_for_discrete_actions_have_them() -> None:
 
 
 def test_words_and_command_make_the_same_experiment() -> None:
-    from covey.experiment.configuration.compose import compose
-
     for experiment in make("iql:experiment.frames=200").experiments:
         config = compose(experiment.command[2:])
         assert identity(config) == identity(experiment.config)
@@ -109,11 +105,38 @@ def test_words_and_command_make_the_same_experiment() -> None:
 def test_callbacks_are_part_of_the_identity_if_there_are_any() -> None:
     """Without callbacks, folders from before the field existed are still found."""
     [without, *_], [with_one, *_] = make().experiments, make("callbacks=[json:JSONDecoder]").experiments
-    values = {name: value for name, value in to_dict(without.config).items() if name not in NOT_IDENTITY}
-    del values["callbacks"]
-    values["experiment"] = {k: v for k, v in values["experiment"].items() if k not in NOT_IDENTITY_EXPERIMENT}
+    assert "callbacks" not in identity_fields(without.config)
+    values = identity_fields(with_one.config)
+    assert values.pop("callbacks") == ["json:JSONDecoder"] and values == identity_fields(without.config)
     assert identity(without.config) == hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
     assert identity(with_one.config) != identity(without.config)
+
+
+def test_what_makes_an_identity_is_known() -> None:
+    """These are the fields that were left out when the first benchmarks were run: their folders are still found."""
+    config = compose(["algorithm=qmix", "task=smax/2s3z"])
+    everything, identifying = to_dict(config), identity_fields(config)
+    top = {"seed", "seeds", "run_dir", "code_dir", "config_dir", "jit", "callbacks"}
+    watching = {"platform", "devices", "seeds_at_once", "loggers", "logger_options"}
+    watching |= {"checkpoint_interval", "checkpoint_keep"}
+    assert set(everything) - set(identifying) == top
+    assert set(everything["experiment"]) - set(identifying["experiment"]) == watching
+    assert identifying["experiment"]["buffer"] == everything["experiment"]["buffer"]
+
+
+@pytest.mark.parametrize(
+    ("words", "pinned"),
+    [
+        ("algorithm=mappo task=vmas/navigation", "91c4b66d"),
+        ("algorithm=mappo task=vmas/navigation seed=3 run_dir=x jit=false experiment.checkpoint_keep=9", "91c4b66d"),
+        ("algorithm=qmix task=smax/2s3z model=gru buffer.place=host experiment.platform=cpu", "b567929f"),
+        ("algorithm=ippo task=lbf/8x8-2p-2f-coop callbacks=[json:JSONDecoder]", "2cef6cec"),
+    ],
+)
+def test_identities_stay_what_they_were(words: str, pinned: str) -> None:
+    """Else a benchmark would not find its folders again. Only another default may change these numbers: a new field is
+    `field(…, newer=True)`."""
+    assert identity(compose(words.split())) == pinned
 
 
 # ------------------------------------------------------------------------------------------------------------ presets

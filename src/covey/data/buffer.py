@@ -6,6 +6,7 @@ import dataclasses
 import enum
 
 from covey.checks import at_least, between_0_and_1
+from covey.fields import field
 
 
 class Place(enum.Enum):
@@ -21,10 +22,11 @@ class BufferConfig:
 
     size: int = 100_000  # frames that the buffer holds; newer ones replace the oldest
     batch_size: int = 128  # sequences in each sample that an update learns from
-    place: Place = Place.device  # where the buffer's contents are; on a CPU both are the same memory
+    # where the buffer's contents are; on a CPU both are the same memory
+    place: Place = field(Place.device, compared=False)
     # save the buffer with each checkpoint; false: small checkpoints, and a resumed run updates less often until its
     # buffer is filled again
-    in_checkpoints: bool = True
+    in_checkpoints: bool = field(True, compared=False)
     prioritised: bool = False  # sample sequences with a large temporal-difference error more often; false: all alike
     priority_exponent: float = 0.6  # how much errors matter in prioritised sampling: 0 not at all, 1 in proportion
     # how far losses are weighted to make up for prioritised sampling: 0 not at all, 1 fully

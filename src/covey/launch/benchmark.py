@@ -27,19 +27,8 @@ from covey import registry
 from covey.checks import Large, Largest, at_least
 from covey.errors import UsageError, nearest, unknown_name
 from covey.experiment.configuration.compose import DEFAULTS, benchmark_presets, compose, parse_override
-from covey.experiment.configuration.config import MOST_SEEDS, Config, to_dict
+from covey.experiment.configuration.config import MOST_SEEDS, Config, identity_fields
 
-# Fields that do not change an experiment's identity: where it runs, and how it is watched.
-NOT_IDENTITY = ("seed", "seeds", "run_dir", "code_dir", "config_dir", "jit")
-NOT_IDENTITY_EXPERIMENT = (
-    "platform",
-    "devices",
-    "seeds_at_once",
-    "loggers",
-    "logger_options",
-    "checkpoint_interval",
-    "checkpoint_keep",
-)
 AnyCount = Annotated[int, Largest(10**100)]  # __post_init__ checks the number, with a better message
 CROSSED = {"algorithm": "algorithms", "task": "tasks", "seed": "seeds"}  # names in `covey train`, and here
 PRESET_FIELDS = ("algorithms", "tasks", "models", "seeds", "overrides")
@@ -290,10 +279,4 @@ def name_of(config: Config) -> str:
 
 def identity(config: Config) -> str:
     """Eight hexadecimal digits: a hash of the fields that make an experiment's identity."""
-    values = {name: value for name, value in to_dict(config).items() if name not in NOT_IDENTITY}
-    if not config.callbacks:  # the field is newer than the folders of experiments without callbacks
-        del values["callbacks"]
-    values["experiment"] = {
-        name: value for name, value in values["experiment"].items() if name not in NOT_IDENTITY_EXPERIMENT
-    }
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
+    return hashlib.sha256(json.dumps(identity_fields(config), sort_keys=True).encode()).hexdigest()[:8]

@@ -272,6 +272,7 @@ def test_a_presets_model_reaches_the_critic_as_the_command_lines_does(folder: Pa
     # One that is named, here or there, has its own fields.
     assert compose([*mine, "critic_model=large"]).critic_model == Choice("large", FakeModel())
     assert compose([*mine, "critic_model=small"]).critic_model == Choice("small", FakeModel())
+    assert compose([*mine, "model=small"]).critic_model == compose([*mine, "model=small"]).model
     write(folder, "experiment/own", "base: mine\ncritic_model: {name: large, activation: tanh}")
     own = compose(["config_dir=my_conf", "experiment=own"])
     assert own.model == Choice("large", FakeModel(layers=(7,)))

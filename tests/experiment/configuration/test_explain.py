@@ -12,7 +12,7 @@ from covey import cli
 from covey.aliases import ALIASES
 from covey.errors import UsageError
 from covey.experiment.configuration.compose import TOP_LEVEL, compose
-from covey.experiment.configuration.config import GROUPS, LOOPS, from_yaml, to_dict, to_yaml
+from covey.experiment.configuration.config import CHOICES, LOOPS, from_yaml, to_dict, to_yaml
 from covey.experiment.configuration.explain import commented_yaml, explain
 from covey.fields import fields_of
 
@@ -138,7 +138,7 @@ def test_aliases_lead_to_fields_that_exist() -> None:
     known = set(TOP_LEVEL)
     for loop in LOOPS.values():
         known |= {field.path for field in fields_of(loop(), "experiment")}
-    for kind, entries in GROUPS.items():
+    for kind, entries in CHOICES.items():
         for entry in entries:
             known |= {field.path for field in fields_of(entry.defaults(), kind)}
     assert {path for paths in ALIASES.values() for path in paths} <= known

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from covey.experiment.configuration.config import ExperimentConfig
 from covey.experiment.running.console import Console, Summary, format_returns, format_seconds
+from covey.experiment.running.experiment import describe_rounding
 
 SUMMARY = Summary(
     title="mappo on lbf/8x8-2p-2f-coop",
@@ -45,6 +47,30 @@ def test_plain_lines_where_there_is_no_terminal():
         "1,000/1,000 frames (100%)  return 1  20 frames/s",
     ]
     assert error.getvalue() == "warning: first second [bold]\n"
+
+
+def test_the_latest_evaluation_stands_beside_what_was_collected():
+    console, out, _ = make_console(seconds_between_lines=0.0)
+    with console:
+        console.progress(0, mean_return=0.5, evaluated={"": 0.75}, frames_per_second=20.0)
+        groups, evaluated = {"prey": -2.0, "hunter": 2.0}, {"": 3.0, "prey": -3.0, "hunter": 3.0}
+        console.progress(10, mean_return=2.0, by_group=groups, evaluated=evaluated, frames_per_second=20.0)
+    first, second = out.getvalue().splitlines()
+    assert "return 0.5  evaluated 0.75  20 frames/s" in first
+    assert "return: prey -2, hunter 2  evaluated: prey -3, hunter 3  20 frames/s" in second
+
+
+def test_rounding_is_told_where_it_matters():
+    fields = {"frames": 2_000_000, "evaluation_interval": 100_000, "checkpoint_interval": 500_000}
+    assert describe_rounding(ExperimentConfig(**fields), 2_048) == ""  # 0.1% and less
+    assert describe_rounding(ExperimentConfig(**fields, evaluation_episodes=1), 1_000_000) == (
+        "rounded up to whole iterations of 1,000,000 frames: evaluation_interval 100,000 to 1,000,000, "
+        "checkpoint_interval 500,000 to 1,000,000"
+    )
+    assert describe_rounding(ExperimentConfig(frames=100, evaluation_interval=0, checkpoint_interval=150), 101) == ""
+    assert describe_rounding(ExperimentConfig(frames=100, evaluation_interval=0, checkpoint_interval=0), 51) == (
+        "rounded up to whole iterations of 51 frames: frames 100 to 102"
+    )
 
 
 def test_plain_lines_come_at_most_every_few_seconds():

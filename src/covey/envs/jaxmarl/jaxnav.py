@@ -13,14 +13,14 @@ import jax.numpy as jnp
 
 from covey.envs.base import SuiteConfig
 from covey.envs.jaxmarl.core import NEVER, SuiteEnv, import_suite, quiet
-from covey.envs.jaxmarl.mpe import ActionKind
+from covey.envs.jaxmarl.mpe import ActionChoice
 from covey.types import Array, MetricSpec, PyTree
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JaxNavConfig(SuiteConfig):
     time_limit: int = 500
-    actions: ActionKind = ActionKind.continuous  # kind of actions: speed and turn, or one of 15 pairs of them
+    actions: ActionChoice = ActionChoice.continuous  # kind of actions: speed and turn, or one of 15 pairs of them
     num_agents: int = 2  # robots
     map_size: int = 11  # cells on a side of the map
     fill: float = 0.3  # largest share of the cells that are walls, from 0 to 1

@@ -20,7 +20,7 @@ from covey.envs.jaxmarl.core import NEVER, AgentName, SuiteEnv, import_suite
 from covey.types import Key, PyTree, TimeStep
 
 
-class ActionKind(enum.Enum):
+class ActionChoice(enum.Enum):
     discrete = "stay or one of four directions; with a channel, times what to say"
     continuous = "five forces between 0 and 1 (none, left, right, down, up), then what to say"
 
@@ -37,7 +37,7 @@ class MpeConfig(SuiteConfig):
     """simple, simple_crypto, simple_speaker_listener."""
 
     time_limit: int = 25
-    actions: ActionKind = ActionKind.discrete  # kind of actions
+    actions: ActionChoice = ActionChoice.discrete  # kind of actions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -3,10 +3,11 @@
 What sets a field, the later the stronger:
 
 1. the dataclass of the chosen task, model or algorithm, and of the loop that the algorithm runs in;
-2. the preset (`experiment=benchmarl`), after the one that it derives from;
-3. the preset's file for that algorithm (`benchmarl_mappo.yaml`), where there is one;
-4. for a task, model or algorithm from a file of the user's own, the fields in that file;
-5. the command line.
+2. with `settings=tuned`, what is known to learn for that task and algorithm (settings.py);
+3. the preset (`experiment=benchmarl`), after the one that it derives from;
+4. the preset's file for that algorithm (`benchmarl_mappo.yaml`), where there is one;
+5. for a task, model or algorithm from a file of the user's own, the fields in that file;
+6. the command line.
 
 A preset is a file `GROUP/NAME.yaml`, shipped beside this module or in the user's `config_dir`. It derives from another
 by `base: NAME`, which may be a registered name, a shipped preset or another file:
@@ -52,8 +53,7 @@ from covey.aliases import fields_called
 from covey.errors import UsageError, nearest, unknown_name
 from covey.experiment.configuration.config import (
     BY_GROUP,
-    GROUPS,
-    RESUMABLE,
+    CHOICES,
     Config,
     HooksConfig,
     add_to_path,
@@ -62,16 +62,18 @@ from covey.experiment.configuration.config import (
     import_modules,
     loop_defaults,
     plain,
+    roles_in,
     to_dict,
     wanted_imports,
 )
+from covey.experiment.configuration.settings import NONE, TUNED, Settings, find_settings, settings_in
 from covey.files import UNREADABLE, read_text, why_unreadable
 
 OVERRULED_BY = {"seed": "seeds", "num_minibatches": "minibatch_size"}  # fields without effect beside another
 SHIPPED = Path(__file__).parent / "presets"
 DEFAULTS = {"experiment": "default", "algorithm": "mappo", "task": "vmas/navigation", "model": "mlp"}
 PATHS = ("run_dir", "code_dir", "config_dir", "init_from")  # taken as they are, whatever characters they hold
-MEMBER = re.compile(rf"({'|'.join(BY_GROUP)})\.groups\.([^.]+)(?:\.(.+))?")  # kind, group of agents, field
+OF_GROUP = re.compile(rf"({'|'.join(BY_GROUP)})\.groups\.([^.]+)(?:\.(.+))?")  # kind, group of agents, field
 TOP_LEVEL = tuple(field.name for field in dataclasses.fields(Config))
 
 
@@ -89,11 +91,16 @@ def compose(overrides: Sequence[str]) -> Config:
     import_modules(_imports(presets))
     layers = _with_algorithm_presets(presets, chosen, config_dir)
     import_modules(_imports(layers))
+    settings = _chosen_settings(layers, chosen, config_dir)
+    if settings:
+        layers = [Preset(name=TUNED, fields=dict(settings.sections), path=settings.path), *layers]
     copies: list[Assignment] = []
     if _critic_follows(layers, chosen):
+        model = _choice_of("model", layers, chosen)  # a layer may name another, which the command line replaces
         layers = _with_critics_layers(layers)
         copies = _copies_for_critic(values, chosen)
-        chosen = {f"critic_{key}": name for key, name in chosen.items() if key.startswith("model.")} | chosen
+        groups = {f"critic_{key}": name for key, name in chosen.items() if key.startswith("model.")}
+        chosen = groups | chosen | {"critic_model": model}
     scopes, tree = _assemble(layers, chosen, [item.key for item in (*copies, *values)], config_dir)
     values = _with_own_names(values, scopes)
     for item in values:  # not the copies: an error names what was typed
@@ -134,8 +141,8 @@ def _check_overruled(keys: Sequence[str], composed: Mapping[str, Any]) -> None:
 
 def _is_choice(key: str) -> bool:
     """Whether the value of `key` is the name of something: `algorithm`, `algorithm.groups.adversary`, …"""
-    member = MEMBER.fullmatch(key)
-    return key in (*GROUPS, "experiment") or (member is not None and member[3] is None)
+    of_group = OF_GROUP.fullmatch(key)
+    return key in (*CHOICES, "experiment", "settings") or (of_group is not None and of_group[3] is None)
 
 
 # The critic's model follows the actor's. Whatever sets `model` (a preset or the command line) sets `critic_model` too,
@@ -160,8 +167,8 @@ def _with_critics_layers(layers: Sequence[Preset]) -> list[Preset]:
     return result
 
 
-def _names_choice(layer: Preset, group: str) -> bool:
-    name, _ = layer.section(group)
+def _names_choice(layer: Preset, kind: str) -> bool:
+    name, _ = layer.section(kind)
     return name is not None and not _is_pattern(name)
 
 
@@ -178,7 +185,7 @@ def _copies_for_critic(values: Sequence[Assignment], chosen: Mapping[str, str]) 
 def resume_config(config: Config, overrides: Sequence[str]) -> Config:
     """A stored configuration with the overrides of `covey resume`, which may change how long and how it is watched."""
     assignments = [parse_override(text) for text in overrides]
-    allowed = [f"experiment.{name}" for name in RESUMABLE] + ["jit"]
+    allowed = [path for path, role, _ in roles_in(config) if role.resumable]
     for item in assignments:
         if not item.key.startswith(tuple(allowed)):
             near = _list(nearest_fields(item.key, allowed))
@@ -240,9 +247,11 @@ def _repair(key: str, value: str) -> str:
 
 def _some_names(key: str) -> str:
     """A few valid values, for a choice that was left empty."""
-    if key not in (*GROUPS, "experiment"):
+    if key == "settings":
+        return f"; it takes {TUNED} or {NONE}"
+    if key not in (*CHOICES, "experiment"):
         return f"; {key}=null is none at all"
-    names = list_presets() if key == "experiment" else [entry.name for entry in GROUPS[key]]
+    names = list_presets() if key == "experiment" else [entry.name for entry in CHOICES[key]]
     return f"; some are {_list(sorted(names)[:3])} (`covey list` shows all)"
 
 
@@ -287,9 +296,9 @@ def check_key(key: str, scopes: Mapping[str, Any], where: str = "") -> None:
 
     Inside a field that is a mapping, such as `experiment.logger_options`, any key goes.
     """
-    member = MEMBER.fullmatch(key)
-    if member:
-        kind, group, field = member.groups()
+    of_group = OF_GROUP.fullmatch(key)
+    if of_group:
+        kind, group, field = of_group.groups()
         return check_key(f"{kind}.{field}", {kind: scopes[f"{kind}.groups.{group}"]}, f"{where}in group '{group}': ")
     first, *parts = key.split(".")
     if first not in TOP_LEVEL:
@@ -375,19 +384,19 @@ class Preset:
     def where(self) -> str:
         return f"{self.path}: "
 
-    def section(self, group: str) -> tuple[str | None, dict[str, Any]]:
+    def section(self, kind: str) -> tuple[str | None, dict[str, Any]]:
         """What the file says of a task, model or algorithm: the name that it is meant for, and the fields."""
-        section = self._mapping(group, self.fields.get(group))
-        apart = ("name", "base", "groups") if group in BY_GROUP else ("name", "base")  # `covey show` writes a base
-        return self._name(group, section), {key: value for key, value in section.items() if key not in apart}
+        section = self._mapping(kind, self.fields.get(kind))
+        apart = ("name", "base", "groups") if kind in BY_GROUP else ("name", "base")  # `covey show` writes a base
+        return self._name(kind, section), {key: value for key, value in section.items() if key not in apart}
 
-    def member(self, kind: str, group: str) -> tuple[str | None, dict[str, Any]]:
+    def group_section(self, kind: str, group: str) -> tuple[str | None, dict[str, Any]]:
         """The same for a group of agents."""
-        section = self._mapping(f"{kind}.groups.{group}", self.members(kind).get(group))
+        section = self._mapping(f"{kind}.groups.{group}", self.group_sections(kind).get(group))
         name = self._name(f"{kind}.groups.{group}", section)
         return name, {key: value for key, value in section.items() if key not in ("name", "base")}
 
-    def members(self, kind: str) -> dict[str, Any]:
+    def group_sections(self, kind: str) -> dict[str, Any]:
         """What the file says of each group of agents."""
         return self._mapping(f"{kind}.groups", self._mapping(kind, self.fields.get(kind)).get("groups"))
 
@@ -405,9 +414,9 @@ class Preset:
         return section or {}
 
 
-def list_presets(group: str = "experiment", config_dir: str | None = None) -> dict[str, str]:
-    """The presets of a group, each with its first line of comment."""
-    folders = [SHIPPED / group] + ([Path(config_dir) / group] if config_dir else [])
+def list_presets(kind: str = "experiment", config_dir: str | None = None) -> dict[str, str]:
+    """The presets of a kind, each with its first line of comment."""
+    folders = [SHIPPED / kind] + ([Path(config_dir) / kind] if config_dir else [])
     files = {
         path.relative_to(folder).with_suffix("").as_posix(): path
         for folder in folders
@@ -431,9 +440,39 @@ def _check_config_dir(config_dir: str | None) -> None:
         return
     if not Path(config_dir).is_dir():
         raise UsageError(f"config_dir: no folder '{config_dir}'")
-    folders = ("experiment", "algorithm", "task", "model", "benchmark")
+    folders = ("experiment", "algorithm", "task", "model", "benchmark", "settings")
     if not any((Path(config_dir) / folder).is_dir() for folder in folders):
         raise UsageError(f"config_dir: '{config_dir}' has none of the folders {_list(folders)}")
+
+
+def list_settings(config_dir: str | None = None) -> list[Settings]:
+    """All settings of files `settings/*.yaml`, the user's own first."""
+    folders = ([Path(config_dir)] if config_dir else []) + [SHIPPED]
+    files = [path for folder in folders for path in sorted((folder / "settings").glob("*.yaml"))]
+    return [settings for path in files for settings in settings_in(path, _read(path))]
+
+
+def settings_for(overrides: Sequence[str]) -> Settings | None:
+    """The settings that `settings=tuned` among the overrides finds; None without it."""
+    assignments = [parse_override(text) for text in overrides]
+    chosen = {item.key: item.choice() for item in assignments if _is_choice(item.key)}
+    config_dir = _last_value(assignments, "config_dir")
+    return _chosen_settings(
+        _preset_chain("experiment", chosen.get("experiment", DEFAULTS["experiment"]), config_dir), chosen, config_dir
+    )
+
+
+def _chosen_settings(layers: Sequence[Preset], chosen: Mapping[str, str], config_dir: str | None) -> Settings | None:
+    name = chosen.get("settings", NONE)
+    if name == NONE:
+        return None
+    if name != TUNED:
+        raise unknown_name("settings", name, [TUNED, NONE], see="`covey list settings`")
+    tasks, algorithms = (
+        [preset.name for preset in _preset_chain(kind, _choice_of(kind, layers, chosen), config_dir)]
+        for kind in ("task", "algorithm")
+    )
+    return find_settings(list_settings(config_dir), tasks, algorithms)
 
 
 def benchmark_presets(name: str, config_dir: str | None) -> list[Preset]:
@@ -441,45 +480,45 @@ def benchmark_presets(name: str, config_dir: str | None) -> list[Preset]:
     return _preset_chain("benchmark", name, config_dir)
 
 
-def _preset_chain(group: str, name: str, config_dir: str | None) -> list[Preset]:
+def _preset_chain(kind: str, name: str, config_dir: str | None) -> list[Preset]:
     """The presets from the first one, which derives from nothing, to `name`."""
-    group = "model" if group == "critic_model" else group
+    kind = "model" if kind == "critic_model" else kind
     chain: list[Preset] = []
     seen: list[Path] = []
     while True:
-        path = _find(group, name, config_dir, seen)
+        path = _find(kind, name, config_dir, seen)
         if path is None:
-            chain += _first_of_chain(group, name, config_dir, chain)
+            chain += _first_of_chain(kind, name, config_dir, chain)
             break
         fields = _read(path)
         base = fields.pop("base", None)
         chain.append(Preset(name=name, fields=fields, path=path))
         seen.append(path)
-        if base is None and group not in GROUPS:
+        if base is None and kind not in CHOICES:
             break
         if not isinstance(base, str):
-            raise UsageError(f"{path}: a {group} derives from another; add a line `base: NAME`")
+            raise UsageError(f"{path}: a {kind} derives from another; add a line `base: NAME`")
         name = base
     return chain[::-1]
 
 
-def _first_of_chain(group: str, name: str, config_dir: str | None, derived: Sequence[Preset]) -> list[Preset]:
-    known = set(list_presets(group, config_dir))
-    if group in GROUPS:
-        known |= {entry.name for entry in GROUPS[group]}
-        if name in GROUPS[group]:
+def _first_of_chain(kind: str, name: str, config_dir: str | None, derived: Sequence[Preset]) -> list[Preset]:
+    known = set(list_presets(kind, config_dir))
+    if kind in CHOICES:
+        known |= {entry.name for entry in CHOICES[kind]}
+        if name in CHOICES[kind]:
             return [Preset(name=name, fields={})]
     where = derived[-1].where if derived else ""
-    kind = "preset" if group == "experiment" else group
+    what = "preset" if kind == "experiment" else kind
     if any(preset.name == name for preset in derived):
         raise UsageError(f"{where}base '{name}' leads back to itself")
-    raise UsageError(f"{where}{unknown_name(kind, name, known)}")
+    raise UsageError(f"{where}{unknown_name(what, name, known)}")
 
 
-def _find(group: str, name: str, config_dir: str | None, skip: Sequence[Path]) -> Path | None:
+def _find(kind: str, name: str, config_dir: str | None, skip: Sequence[Path]) -> Path | None:
     """The file of a preset, the user's own first; a file may derive from a shipped one of its own name."""
     folders = ([Path(config_dir)] if config_dir else []) + [SHIPPED]
-    paths = [folder / group / f"{name}.yaml" for folder in folders]
+    paths = [folder / kind / f"{name}.yaml" for folder in folders]
     return next((path for path in paths if os.path.isfile(path) and path not in skip), None)
 
 
@@ -503,14 +542,18 @@ def _with_algorithm_presets(
     """Each preset, followed by its file for the algorithm (and before that, for the one that it derives from)."""
     layers = []
     team = _preset_chain("algorithm", _choice_of("algorithm", presets, chosen), config_dir)
-    in_files = [preset.member("algorithm", group)[0] for preset in presets for group in preset.members("algorithm")]
+    in_files = [
+        preset.group_section("algorithm", group)[0]
+        for preset in presets
+        for group in preset.group_sections("algorithm")
+    ]
     named = [name for key, name in chosen.items() if key.startswith("algorithm.groups.")]
-    members = [m for name in (*in_files, *named) if name for m in _preset_chain("algorithm", name, config_dir)]
+    of_groups = [own for name in (*in_files, *named) if name for own in _preset_chain("algorithm", name, config_dir)]
     for preset in presets:
         layers.append(preset)
         for algorithm in team:
             layers += _files_for(algorithm.name, preset, config_dir)
-        for algorithm in members:  # what the files say of the whole experiment is the team's to say
+        for algorithm in of_groups:  # what the files say of the whole experiment is the team's to say
             files = _files_for(algorithm.name, preset, config_dir)
             layers += [dataclasses.replace(file, fields={"algorithm": file.fields["algorithm"]}) for file in files]
     return layers
@@ -533,14 +576,14 @@ def _imports(presets: Sequence[Preset]) -> list[str]:
     return [module for preset in presets for module in _as_list(preset.fields.get("imports"))]
 
 
-def _choice_of(group: str, presets: Sequence[Preset], chosen: Mapping[str, str]) -> str:
-    """The name for a group: the command line's, or the last preset's that names one, or the default."""
-    if group in chosen:
-        return chosen[group]
-    named = [name for preset in presets for name, _ in [preset.section(group)] if name and not _is_pattern(name)]
+def _choice_of(kind: str, presets: Sequence[Preset], chosen: Mapping[str, str]) -> str:
+    """The name of a task, model or algorithm: the command line's, the last preset's that names one, or the default."""
+    if kind in chosen:
+        return chosen[kind]
+    named = [name for preset in presets for name, _ in [preset.section(kind)] if name and not _is_pattern(name)]
     if named:
         return named[-1]
-    return _choice_of("model", presets, chosen) if group == "critic_model" else DEFAULTS[group]
+    return _choice_of("model", presets, chosen) if kind == "critic_model" else DEFAULTS[kind]
 
 
 def _is_pattern(name: str) -> bool:
@@ -556,20 +599,20 @@ def _assemble(
     """
     scopes: dict[str, Any] = {"hooks": HooksConfig()}
     tree: dict[str, Any] = {field.name: plain(field.default) for field in dataclasses.fields(Config)}
-    for group in GROUPS:
-        chain = _preset_chain(group, _choice_of(group, layers, chosen), config_dir)
-        scopes[group] = choice_defaults(group, chain[0].name)
-        if group == "model":
-            scopes[group] = with_model_defaults(scopes[group], _algorithm_of(tree))
-        tree[group] = _choice_tree(group, chain, layers, scopes)
-        for member in _members(group, layers, [*chosen, *keys]):
-            _add_member(group, member, layers, chosen, config_dir, scopes, tree)
-        if group == "model":
-            tree[group] = _with_members_defaults(tree, layers, keys, scopes)
+    for kind in CHOICES:
+        chain = _preset_chain(kind, _choice_of(kind, layers, chosen), config_dir)
+        scopes[kind] = choice_defaults(kind, chain[0].name)
+        if kind == "model":
+            scopes[kind] = with_model_defaults(scopes[kind], _algorithm_of(tree))
+        tree[kind] = _choice_tree(kind, chain, layers, scopes)
+        for group in _groups_with_own(kind, layers, [*chosen, *keys]):
+            _add_group(kind, group, layers, chosen, config_dir, scopes, tree)
+        if kind == "model":
+            tree[kind] = _with_groups_defaults(tree, layers, keys, scopes)
     scopes["experiment"] = loop_defaults(_registered_name(tree["algorithm"]))
     tree["experiment"] = plain(scopes["experiment"])
     for layer in layers:
-        rest = {key: value for key, value in layer.fields.items() if key not in GROUPS}
+        rest = {key: value for key, value in layer.fields.items() if key not in CHOICES}
         _check_fields(rest, scopes, layer.where)
         tree = _merged(tree, rest)
     return scopes, tree
@@ -585,7 +628,7 @@ def _wanted_defaults(model: Any, algorithm: str) -> dict[str, Any]:
     return {name: value for name, value in wanted.items() if name in _field_names(model)}
 
 
-def _with_members_defaults(
+def _with_groups_defaults(
     tree: Mapping[str, Any], layers: Sequence[Preset], keys: Sequence[str], scopes: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The model of `tree`. Groups with an algorithm of their own and the team's model have the defaults that their
@@ -605,16 +648,16 @@ def _with_members_defaults(
     return {**model, "groups": groups} if groups else dict(model)
 
 
-def _members(kind: str, layers: Sequence[Preset], keys: Iterable[str]) -> list[str]:
+def _groups_with_own(kind: str, layers: Sequence[Preset], keys: Iterable[str]) -> list[str]:
     """The groups of agents that have an algorithm, a model or a field of their own."""
     if kind not in BY_GROUP:
         return []
-    in_files = [group for layer in layers for group in layer.members(kind)]
-    set_here = [found[2] for found in map(MEMBER.fullmatch, keys) if found and found[1] == kind]
+    in_files = [group for layer in layers for group in layer.group_sections(kind)]
+    set_here = [found[2] for found in map(OF_GROUP.fullmatch, keys) if found and found[1] == kind]
     return list(dict.fromkeys([*in_files, *set_here]))
 
 
-def _add_member(
+def _add_group(
     kind: str,
     group: str,
     layers: Sequence[Preset],
@@ -625,7 +668,7 @@ def _add_member(
 ) -> None:
     """Puts in what a group of agents has of its own: a named choice and all its fields, or only the fields set for it,
     the rest being the team's (`from_dict` fills them in)."""
-    in_files = [name for layer in layers for name, _ in [layer.member(kind, group)] if name]
+    in_files = [name for layer in layers for name, _ in [layer.group_section(kind, group)] if name]
     name = chosen.get(f"{kind}.groups.{group}") or (in_files[-1] if in_files else None)
     scope, own = scopes[kind], {}
     if name:
@@ -635,7 +678,7 @@ def _add_member(
             scope = with_model_defaults(scope, _algorithm_of(tree, group))
         own = _choice_tree(kind, chain, layers, {kind: scope})
     for layer in layers:
-        meant_for, section = layer.member(kind, group)
+        meant_for, section = layer.group_section(kind, group)
         if meant_for in (None, name):
             _check_fields({kind: section}, {kind: scope}, layer.where)
             own = _merged(own, section)
@@ -655,24 +698,24 @@ def _registered_name(choice: Mapping[str, Any]) -> str:
 
 
 def _choice_tree(
-    group: str, chain: Sequence[Preset], layers: Sequence[Preset], scopes: Mapping[str, Any]
+    kind: str, chain: Sequence[Preset], layers: Sequence[Preset], scopes: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The fields of a task, model or algorithm.
 
-    A layer's section that names a member of the chain comes right after that member; one without a name, or with a
+    A layer's section that names a preset of the chain comes right after that preset; one without a name, or with a
     pattern that the registered name fits, comes first.
     """
-    fields = plain(scopes[group])
-    for member in chain:
-        sections = [(member.where, member.fields)]
+    fields = plain(scopes[kind])
+    for preset in chain:
+        sections = [(preset.where, preset.fields)]
         for layer in layers:
-            name, section = layer.section(group)
-            first = member is chain[0] and (name is None or (_is_pattern(name) and fnmatchcase(member.name, name)))
-            if name == member.name or first:
+            name, section = layer.section(kind)
+            first = preset is chain[0] and (name is None or (_is_pattern(name) and fnmatchcase(preset.name, name)))
+            if name == preset.name or first:
                 sections.append((layer.where, section))
         for where, section in sections:
-            section = registry.with_own_names(scopes[group], section, f"{where}{group}")
-            _check_fields({group: section}, scopes, where)
+            section = registry.with_own_names(scopes[kind], section, f"{where}{kind}")
+            _check_fields({kind: section}, scopes, where)
             fields = _merged(fields, section)
     base = {"base": chain[0].name} if chain[-1].name != chain[0].name else {}
     return {"name": chain[-1].name, **base, **fields}

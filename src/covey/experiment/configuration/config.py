@@ -13,7 +13,7 @@ import importlib
 import os
 import sys
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -22,8 +22,9 @@ from covey import registry
 from covey.checks import LARGEST_INT, Large, at_least, out_of_range
 from covey.data.buffer import BufferConfig
 from covey.errors import UsageError, unknown_name
+from covey.fields import FieldRole, field, roles, roles_of, without
 
-GROUPS = {
+CHOICES = {
     "algorithm": registry.algorithms,
     "task": registry.tasks,
     "model": registry.models,
@@ -32,20 +33,6 @@ GROUPS = {
 BY_GROUP = ("algorithm", "model", "critic_model")  # what may differ between a task's groups of agents
 MOST_SEEDS = 10_000  # of one command
 LOGGERS = ("console", "json", "mlflow", "tensorboard", "wandb")
-RESUMABLE = (  # what may change when a run goes on: everything else would make it another run
-    "frames",
-    "schedule_frames",
-    "evaluation_interval",
-    "evaluation_episodes",
-    "absolute_metric",
-    "checkpoint_interval",
-    "checkpoint_keep",
-    "loggers",
-    "logger_options",
-    "devices",
-    "seeds_at_once",
-    "platform",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,34 +71,42 @@ class Platform(enum.Enum):
     tpu = "tpu"  # a TPU; refused where there is none
 
 
+# The role of fields that decide how an experiment is watched and saved.
+OF_WATCHING = {"identity": False, "resumable": True, "compared": False, "compiled": False}
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExperimentConfig:
     """Fields of every loop. Intervals are in frames; they and `frames` round up to whole iterations."""
 
     # environment steps to train for, over all environments; a step counts once, whatever the number of agents
-    frames: Large = 2_000_000
+    frames: Large = field(2_000_000, resumable=True, compared=False, compiled=False)
     # frames over which schedules (of the learning rate, of exploration) run; null: `frames`
-    schedule_frames: Large | None = None
-    platform: Platform = Platform.auto  # what computes
+    schedule_frames: Large | None = field(None, resumable=True)
+    # what computes
+    platform: Platform = field(Platform.auto, identity=False, resumable=True, compared=False)
     # devices to split the environments over; null: as many as there are and fit; the number used is stored with the run
-    devices: int | None = None
+    devices: int | None = field(None, identity=False, resumable=True, compared=False)
     # seeds trained in one program, each as if alone except for rounding; null: on accelerators as many as fit, else one
     # after another
-    seeds_at_once: int | None = None
-    evaluation_interval: Large = 100_000  # frames between evaluations; 0: at the start and at the end only
-    evaluation_episodes: int = 32  # episodes in each evaluation
+    seeds_at_once: int | None = field(None, identity=False, resumable=True, compared=False)
+    # frames between evaluations; 0: at the start and at the end only
+    evaluation_interval: Large = field(100_000, resumable=True, compared=False, compiled=False)
+    evaluation_episodes: int = field(32, resumable=True, compared=False)  # episodes in each evaluation
     # whether evaluation takes the most likely action; null: yes, except policies over discrete actions, which sample
-    evaluation_deterministic: bool | None = None
-    absolute_metric: bool = True  # at the end, evaluate the best parameters over ten times the episodes
+    evaluation_deterministic: bool | None = field(None, compared=False)
+    # at the end, evaluate the best parameters over ten times the episodes
+    absolute_metric: bool = field(True, resumable=True, compared=False, compiled=False)
     # metric of an evaluation by which the best parameters are chosen: mean_return, a group's return or a metric of the
     # task
-    best_by: str = "mean_return"
-    checkpoint_interval: Large = 500_000  # frames between checkpoints; 0: at the end only
-    checkpoint_keep: int = 3  # checkpoints to keep, the newest ones
+    best_by: str = field("mean_return", compared=False, compiled=False)
+    # frames between checkpoints; 0: at the end only
+    checkpoint_interval: Large = field(500_000, **OF_WATCHING)
+    checkpoint_keep: int = field(3, **OF_WATCHING)  # checkpoints to keep, the newest ones
     # where metrics go besides the run directory: console, json, mlflow, tensorboard, wandb
-    loggers: tuple[str, ...] = ("console",)
+    loggers: tuple[str, ...] = field(("console",), **OF_WATCHING)
     # options passed on to each logger, by its name: {wandb: {project: mine, mode: offline}}
-    logger_options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    logger_options: dict[str, Any] = field(default_factory=dict, **OF_WATCHING)
 
     def __post_init__(self) -> None:
         at_least(self, 1, "frames", "schedule_frames", "devices", "seeds_at_once")
@@ -206,20 +201,55 @@ class Config:
     critic_model: Choice  # the network of the critic; follows `model`, fields included, unless it is named or set
     # how long to train, on what, and how it is watched; experiment=NAME takes a preset: `covey list presets`
     experiment: ExperimentConfig
-    seed: Large = 0  # seed of everything random, from 0 to 2^32 - 1
+    # seed of everything random, from 0 to 2^32 - 1
+    seed: Large = field(0, identity=False, compared=False, compiled=False)
     # seeds to train, each in its own run directory: a number (3: 0, 1, 2) or a list; null: only `seed`
-    seeds: tuple[Large, ...] | None = None
-    run_dir: str | None = None  # where the run is written; null: runs/TASK-ALGORITHM-SEED-TIME
+    seeds: tuple[Large, ...] | None = field(None, identity=False, compared=False, compiled=False)
+    # where the run is written; null: runs/TASK-ALGORITHM-SEED-TIME
+    run_dir: str | None = field(None, identity=False, compared=False, compiled=False)
     # run directory to start from: what it learned is taken, optimiser and schedules start fresh; null: from scratch
-    init_from: str | None = None
-    imports: tuple[str, ...] = ()  # modules of your own to import first, which register tasks, models or algorithms
+    init_from: str | None = field(None, compiled=False)
+    # modules of your own to import first, which register tasks, models or algorithms
+    imports: tuple[str, ...] = field((), compared=False)
     # where `imports`, `hooks` and `callbacks` are looked for, besides the working directory; null: only there
-    code_dir: str | None = None
-    config_dir: str | None = None  # folder with presets of your own; null: only those that covey has
-    hooks: HooksConfig = HooksConfig()  # functions of your own inside the compiled step
+    code_dir: str | None = field(None, identity=False, compared=False, compiled=False)
+    # folder with presets of your own; null: only those that covey has
+    config_dir: str | None = field(None, identity=False, compared=False, compiled=False)
+    hooks: HooksConfig = field(HooksConfig(), compared=False)  # functions of your own inside the compiled step
     # your own code between chunks, each `module:Class`, called without arguments for an object with on_iteration, …
-    callbacks: tuple[str, ...] = ()
-    jit: bool = True  # compile the program; false runs the same code step by step, for breakpoints
+    callbacks: tuple[str, ...] = field((), newer=True, compared=False)
+    # compile the program; false runs the same code step by step, for breakpoints
+    jit: bool = field(True, identity=False, resumable=True, compared=False)
+
+
+def sections(config: Config) -> Iterator[tuple[str, Any]]:
+    """The dataclasses in a configuration, each with where it is."""
+    for kind in CHOICES:
+        choice: Choice = getattr(config, kind)
+        yield kind, choice.config
+        yield from ((f"{kind}.groups.{group}", own.config) for group, own in choice.groups.items())
+    yield "experiment", config.experiment
+    yield "hooks", config.hooks
+
+
+def roles_in(config: Config) -> Iterator[tuple[str, FieldRole, bool]]:
+    """Path (`seed`, `experiment.frames`, `algorithm.lr`), role, and whether it has its default, of every field."""
+    yield from (found for found in roles_of(config, "") if "." not in found[0])
+    for path, section in sections(config):
+        yield from roles_of(section, path)
+
+
+def identity_fields(config: Config) -> dict[str, Any]:
+    """The fields that make an experiment's identity, as a tree: configurations with equal ones are one experiment."""
+    left_out = {path for path, role, is_default in roles_in(config) if not role.identity or (role.newer and is_default)}
+    return without(to_dict(config), left_out)
+
+
+def not_compared() -> set[str]:
+    """The paths that reports do not tell runs apart by, in the configurations of all loops."""
+    found = {name for name, role in roles(Config).items() if not role.compared}
+    loops = [roles_of(loop(), "experiment") for loop in LOOPS.values()]
+    return found | {path for loop in loops for path, role, _ in loop if not role.compared}
 
 
 # ------------------------------------------------------------------------------------------------ to and from text
@@ -227,9 +257,9 @@ class Config:
 
 def to_dict(config: Config) -> dict[str, Any]:
     """`config` as lists, dictionaries and scalars, complete: `from_dict` needs nothing else to rebuild it."""
-    names = [field.name for field in dataclasses.fields(config)]
-    values = {name: None if name in GROUPS else plain(getattr(config, name)) for name in names}
-    return values | {kind: _choice_to_dict(getattr(config, kind)) for kind in GROUPS}
+    names = [own.name for own in dataclasses.fields(config)]
+    values = {name: None if name in CHOICES else plain(getattr(config, name)) for name in names}
+    return values | {kind: _choice_to_dict(getattr(config, kind)) for kind in CHOICES}
 
 
 def _choice_to_dict(choice: Choice) -> dict[str, Any]:
@@ -241,7 +271,7 @@ def _choice_to_dict(choice: Choice) -> dict[str, Any]:
 def plain(value: Any) -> Any:
     """Dataclasses as dictionaries, tuples as lists, enums as their names."""
     if dataclasses.is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {own.name: plain(getattr(value, own.name)) for own in dataclasses.fields(value)}
     if isinstance(value, enum.Enum):
         return value.name
     if isinstance(value, (tuple, list)):
@@ -259,7 +289,7 @@ def from_dict(values: Mapping[str, Any]) -> Config:
     if wanted_imports(values):
         add_to_path(rest.get("code_dir"))
     import_modules(registry.coerce(tuple[str, ...], rest.get("imports", ()), "imports"))
-    choices: dict[str, Any] = {group: _choice(group, rest.pop(group, None)) for group in GROUPS}
+    choices: dict[str, Any] = {kind: _choice(kind, rest.pop(kind, None)) for kind in CHOICES}
     loop = loop_defaults(choices["algorithm"].registered)
     experiment = registry.coerce(type(loop), rest.pop("experiment", {}), "experiment", loop)
     if isinstance(rest.get("seeds"), int) and not isinstance(rest["seeds"], bool):
@@ -284,18 +314,18 @@ def _choice(kind: str, values: Any) -> Choice:
     groups = fields.pop("groups", {}) if kind in BY_GROUP else {}
     if not isinstance(groups, Mapping) or not all(isinstance(own, Mapping) for own in groups.values()):
         raise UsageError(f"{kind}.groups takes a mapping from groups to their own {kind}, not {groups!r}")
-    members = {group: _choice(kind, own if "name" in own else {**fields, **own}) for group, own in groups.items()}
+    by_group = {group: _choice(kind, own if "name" in own else {**fields, **own}) for group, own in groups.items()}
     name, base = fields.pop("name"), fields.pop("base", None)
     if not isinstance(base or name, str):
         raise UsageError(f"{kind}.name takes one name, not {base or name!r}")
     config = registry.build_config(choice_defaults(kind, base or name), fields, kind)
-    return Choice(name, config, base if base != name else None, members)
+    return Choice(name, config, base if base != name else None, by_group)
 
 
 def choice_defaults(kind: str, name: str) -> Any:
     """The dataclass of a registered name, with that name's defaults."""
-    defaults = GROUPS[kind][name].defaults()
-    reserved = {"name", "base", "groups"} & {field.name for field in dataclasses.fields(defaults)}
+    defaults = CHOICES[kind][name].defaults()
+    reserved = {"name", "base", "groups"} & {own.name for own in dataclasses.fields(defaults)}
     if reserved:
         raise UsageError(f"{kind} '{name}': '{reserved.pop()}' cannot be a field, covey writes the choice there")
     return defaults
@@ -342,7 +372,7 @@ def wanted_imports(values: Mapping[str, Any]) -> list[str]:
     """
     hooks = values.get("hooks")
     fields = [values.get("imports"), hooks.values() if isinstance(hooks, Mapping) else hooks, values.get("callbacks")]
-    names = [name for field in fields for name in ([field] if isinstance(field, str) else _items(field))]
+    names = [name for value in fields for name in ([value] if isinstance(value, str) else _items(value))]
     return [str(name) for name in names if name is not None]
 
 

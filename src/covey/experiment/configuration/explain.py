@@ -16,19 +16,19 @@ from covey.aliases import fields_called
 from covey.errors import UsageError, nearest
 from covey.experiment.configuration.compose import compose, list_presets
 from covey.experiment.configuration.config import (
-    GROUPS,
+    CHOICES,
     LOOPS,
-    RESUMABLE,
     Choice,
     Config,
     HooksConfig,
     choice_defaults,
     loop_defaults,
     plain,
+    sections,
     to_dict,
     yaml_text,
 )
-from covey.fields import Field, explanations, fields_of
+from covey.fields import Field, explanations, fields_of, roles
 
 WIDTH = 120
 KINDS = {"algorithm": registry.algorithms, "model": registry.models, "task": registry.tasks}
@@ -45,7 +45,7 @@ def commented_yaml(config: Config) -> str:
     comments: dict[str, list[str]] = {}
     said: set[type] = set()
     for field in top_fields(config):
-        if field.name not in GROUPS:
+        if field.name not in CHOICES:
             comments[field.path] = comment_lines(field)
     for path, section in sections(config):
         if type(section) not in said:
@@ -91,19 +91,9 @@ def comment_lines(field: Field) -> list[str]:
 def top_fields(config: Config) -> Iterator[Field]:
     """The fields of `Config` itself."""
     hints, explained = typing.get_type_hints(Config), explanations(Config)
-    for field in dataclasses.fields(Config):
-        value = getattr(config, field.name)
-        yield Field(path=field.name, value=value, hint=hints[field.name], explanation=explained[field.name], limit="")
-
-
-def sections(config: Config) -> Iterator[tuple[str, Any]]:
-    """The dataclasses in a configuration, each with where it is."""
-    for kind in GROUPS:
-        choice: Choice = getattr(config, kind)
-        yield kind, choice.config
-        yield from ((f"{kind}.groups.{group}", own.config) for group, own in choice.groups.items())
-    yield "experiment", config.experiment
-    yield "hooks", config.hooks
+    for name, role in roles(Config).items():
+        value = getattr(config, name)
+        yield Field(path=name, value=value, hint=hints[name], explanation=explained[name], limit="", role=role)
 
 
 # ------------------------------------------------------------------------------------------------------------- help
@@ -169,7 +159,7 @@ def in_config(config: Config) -> Iterator[Answer]:
         yield Answer(field=field, owner="", default=without[field.name])
     for path, section in sections(config):
         default = _default_section(config, path)
-        owner = f"{path}={getattr(config, path).name}" if path in GROUPS else ""
+        owner = f"{path}={getattr(config, path).name}" if path in CHOICES else ""
         values = {field.path: field.value for field in fields_of(default, path)}
         for field in fields_of(section, path):
             yield Answer(field=field, owner=owner, default=values[field.path])
@@ -241,7 +231,7 @@ def _facts(answer: Answer) -> Iterator[tuple[str, str]]:
     if field.value != answer.default:
         yield "here", _in_yaml(field.value)
     section, _, rest = field.path.partition(".")
-    if section == "experiment" and rest in RESUMABLE:
+    if field.role.resumable:
         yield "resume", "may change it"
     if section == "experiment" and (only := _loops_with(rest)):
         yield "only for", only

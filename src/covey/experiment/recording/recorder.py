@@ -185,6 +185,13 @@ class Recorder:
                 self._latest_returns[group] = float(values[-1])
         return self._latest_returns
 
+    def evaluated_returns(self) -> dict[str, float]:
+        """By group, the means of the latest evaluation; "" is that of `mean_return`. Empty before the first."""
+        latest = next(reversed(marl_eval.steps(self._results).values()), None)
+        if latest is None:
+            return {}
+        return {group: float(np.mean(latest[name])) for group, name in self._shown_returns().items() if name in latest}
+
     def _shown_returns(self) -> dict[str, str]:
         """Metrics by group: of those that are shown one by one, and as "" the `mean_return`."""
         groups = names.shown_groups(self._spec.cooperating)

@@ -25,7 +25,7 @@ from covey.envs.wrappers import AgentIds
 from covey.errors import CoveyError, UnfitInput, UsageError, unknown_name
 from covey.experiment.configuration.config import (
     BY_GROUP,
-    GROUPS,
+    CHOICES,
     Choice,
     CollectingConfig,
     Config,
@@ -273,14 +273,14 @@ def has_own_code(config: Config) -> bool:
     """Whether a part of the experiment is not covey's: a user's task, model, algorithm, hook or callback."""
     if config.imports or config.callbacks or any(vars(config.hooks).values()):
         return True
-    chosen = [(kind, choice) for kind in GROUPS for choice in _members(kind, getattr(config, kind))]
+    chosen = [(kind, choice) for kind in CHOICES for choice in _all_choices(kind, getattr(config, kind))]
     return not all(
-        GROUPS[kind][choice.registered].built_in and type(choice.config).__module__.startswith("covey.")
+        CHOICES[kind][choice.registered].built_in and type(choice.config).__module__.startswith("covey.")
         for kind, choice in chosen
     )
 
 
-def _members(kind: str, choice: Choice) -> Iterator[Choice]:
+def _all_choices(kind: str, choice: Choice) -> Iterator[Choice]:
     yield choice
     if kind in BY_GROUP:
         yield from choice.groups.values()

@@ -108,10 +108,16 @@ class Console:
         mean_return: float | None,
         frames_per_second: float,
         by_group: Mapping[str, float] | None = None,
+        evaluated: Mapping[str, float] | None = None,
     ) -> None:
-        """Where training is; `mean_return` is the latest known, or None. Returns `by_group` are shown in its place."""
+        """Where training is; `mean_return` is the latest known, or None. Returns `by_group` are shown in its place.
+
+        These are of the episodes that training collects; `evaluated` are those of the latest evaluation, by group, with
+        the `mean_return` under "".
+        """
         returns = by_group or ({} if mean_return is None else {"": mean_return})
-        text = self._progress_text(frames, returns, frames_per_second)
+        evaluated = {group: value for group, value in (evaluated or {}).items() if group} or evaluated or {}
+        text = self._progress_text(frames, returns, evaluated, frames_per_second)
         if self._bar and self._task is not None:
             self._bar.update(self._task, completed=frames, text=text)
         elif self._show:
@@ -147,11 +153,15 @@ class Console:
             self._rich.print(table)
             self._rich.print(f"run directory: {summary.run_directory}", markup=False, highlight=False, soft_wrap=True)
 
-    def _progress_text(self, frames: int, returns: Mapping[str, float], frames_per_second: float) -> str:
+    def _progress_text(
+        self, frames: int, returns: Mapping[str, float], evaluated: Mapping[str, float], frames_per_second: float
+    ) -> str:
         share = frames / self._total_frames if self._total_frames else 1.0
         parts = [f"{frames:,}/{self._total_frames:,} frames ({share:.0%})"]
         if returns:
             parts.append(describe_returns(returns))
+        if evaluated:
+            parts.append(describe_returns(evaluated, "evaluated"))
         parts.append(f"{frames_per_second:,.0f} frames/s")
         if frames < self._total_frames and frames_per_second > 0:
             parts.append(f"{format_seconds((self._total_frames - frames) / frames_per_second)} left")
@@ -178,11 +188,11 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     return rows
 
 
-def describe_returns(returns: Mapping[str, float]) -> str:
-    """`return 0.9`, or, by group, `return: adversary 6.7, agent -6.7`."""
+def describe_returns(returns: Mapping[str, float], what: str = "return") -> str:
+    """`return 0.9`, or, by group, `return: adversary 6.7, agent -6.7`; `what` they are comes first."""
     if list(returns) == [""]:
-        return f"return {returns['']:.4g}"
-    return f"return: {', '.join(f'{group} {value:.4g}' for group, value in returns.items())}"
+        return f"{what} {returns['']:.4g}"
+    return f"{what}: {', '.join(f'{group} {value:.4g}' for group, value in returns.items())}"
 
 
 def format_returns(returns: Sequence[float]) -> str:

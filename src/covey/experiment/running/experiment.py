@@ -16,7 +16,15 @@ from covey import collector
 from covey.data.buffer import Place
 from covey.errors import UsageError
 from covey.experiment.configuration.compose import compose, resume_config
-from covey.experiment.configuration.config import CollectingConfig, Config, ReplayConfig, plain, to_dict, with_devices
+from covey.experiment.configuration.config import (
+    CollectingConfig,
+    Config,
+    ExperimentConfig,
+    ReplayConfig,
+    plain,
+    to_dict,
+    with_devices,
+)
 from covey.experiment.loading.transfer import Source, Transfer, plan_transfer, read_source
 from covey.experiment.recording.checkpoint import Checkpoints
 from covey.experiment.recording.environment import describe_environment
@@ -35,6 +43,7 @@ from covey.metrics import MEAN_RETURN, group_return, scored_groups
 from covey.types import EnvSpec, PyTree
 
 MOST_AT_ONCE = 16  # seeds in one program, where the user does not say how many
+ROUNDING_TOLD = 0.01  # the share of a number by which rounding must change it to be told
 
 
 class Experiment:
@@ -96,17 +105,17 @@ def train(config: Config, callbacks: Sequence[Callback] = (), store: ProgramStor
     config, devices = prepare(config)
     config = with_seeds_at_once(config, devices, callbacks)
     base = Path(config.run_dir or default_run_dir(config))
-    members = seed_members(config, base)
-    for _, path in members:
+    configs = seed_configs(config, base)
+    for _, path in configs:
         refuse_existing(path)
     source = read_source(config.init_from) if config.init_from else None
     at_once = config.experiment.seeds_at_once or 1
-    num_seeds = min(at_once, len(members))
+    num_seeds = min(at_once, len(configs))
     shelf = Shelf.of(store, config, devices, num_seeds)
     parts = build(config, devices, num_seeds, trace=shelf.kept is None)
     initial_learner = initial_learner_from(source, parts)
     environment = describe(parts)
-    seeds = [(member, RunDirectory.create(path, to_dict(member), environment)) for member, path in members]
+    seeds = [(own, RunDirectory.create(path, to_dict(own), environment)) for own, path in configs]
     with hold([run for _, run in seeds]):
         return _train_batches(config, devices, parts, shelf, seeds, callbacks, initial_learner)
 
@@ -283,15 +292,15 @@ def num_fitting(config: Config, devices: Sequence[Any]) -> int:
     return MOST_AT_ONCE if free is None else max(1, int(free * 0.8 / needed))
 
 
-def seed_members(config: Config, base: Path) -> list[tuple[Config, Path]]:
+def seed_configs(config: Config, base: Path) -> list[tuple[Config, Path]]:
     """The configuration and run directory of each seed."""
     if config.seeds is None:
         return [(dataclasses.replace(config, run_dir=str(base)), base)]
-    members = []
+    configs = []
     for seed in config.seeds:
         path = base / f"seed_{seed}"
-        members.append((dataclasses.replace(config, seed=seed, seeds=None, run_dir=str(path)), path))
-    return members
+        configs.append((dataclasses.replace(config, seed=seed, seeds=None, run_dir=str(path)), path))
+    return configs
 
 
 def default_run_dir(config: Config) -> str:
@@ -323,15 +332,16 @@ def run_together(
     collector.resume()
     with Console(frames, show=show) as console:
         if show:
-            for member, run in seeds:
-                console.line(f"{member.algorithm.label} on {member.task.name}, seed {member.seed}: {run.path}")
+            for own, run in seeds:
+                console.line(f"{own.algorithm.label} on {own.task.name}, seed {own.seed}: {run.path}")
             if isinstance(config.experiment, ReplayConfig):
                 size, megabytes = config.experiment.buffer.size, parts.buffer_bytes / 1e6
                 for_each = f" for each of {len(seeds)} seeds" if len(seeds) > 1 else ""
                 console.line(f"replay: {size:,} transitions{for_each}, {megabytes:,.0f} MB")
             if len(parts.env.spec.cooperating) > 1:
                 console.line(describe_opposition(parts.env.spec, experiment.best_by))
-            _say_rounding(console, config, parts.loop.frames_per_iteration)
+            if rounding := describe_rounding(experiment, parts.loop.frames_per_iteration):
+                console.line(rounding)
         summaries = Training(seeds, parts, programs, console, callbacks, initial_learner).run()
     for (_, run), summary in zip(seeds, summaries, strict=True):
         mark_finished(run, frames=summary.frames, absolute_metric=experiment.absolute_metric)
@@ -352,15 +362,20 @@ def describe_opposition(spec: EnvSpec, best_by: str) -> str:
     )
 
 
-def _say_rounding(console: Console, config: Config, frames_per_iteration: int) -> None:
-    experiment = config.experiment
-    rounded = [
-        f"{name} {value:,} to {-(-value // frames_per_iteration) * frames_per_iteration:,}"
+def describe_rounding(experiment: ExperimentConfig, frames_per_iteration: int) -> str:
+    """What was rounded up to whole iterations, if that changes it by more than one percent and it is not an interval
+    longer than the run; otherwise empty."""
+    rounded = {
+        name: (value, -(-value // frames_per_iteration) * frames_per_iteration)
         for name in ("frames", "evaluation_interval", "checkpoint_interval")
-        if (value := getattr(experiment, name)) % frames_per_iteration
+        if 0 < (value := getattr(experiment, name)) <= experiment.frames
+    }
+    told = [
+        f"{name} {value:,} to {whole:,}"
+        for name, (value, whole) in rounded.items()
+        if whole - value > ROUNDING_TOLD * value
     ]
-    if rounded:
-        console.line(f"rounded up to whole iterations of {frames_per_iteration:,} frames: {', '.join(rounded)}")
+    return f"rounded up to whole iterations of {frames_per_iteration:,} frames: {', '.join(told)}" if told else ""
 
 
 def describe(parts: Parts) -> dict[str, Any]:

@@ -41,7 +41,7 @@ from jax.experimental.compilation_cache import compilation_cache
 from jax.stages import Compiled, Lowered
 from jax.tree_util import PyTreeDef
 
-from covey.experiment.configuration.config import Config, to_dict
+from covey.experiment.configuration.config import Config, roles_in, to_dict
 from covey.experiment.recording.environment import package_versions
 from covey.experiment.running.build import Parts, example_key, has_own_code
 from covey.experiment.running.programs import (
@@ -52,22 +52,12 @@ from covey.experiment.running.programs import (
     compile_lowered,
     compile_parts,
 )
+from covey.fields import without
 from covey.loops.base import state_shapes
 from covey.process import STARTED
 
 MOST_BYTES = 1_000_000_000
 CALLBACK = re.compile(r'custom_call_target="[^"]*callback')
-IRRELEVANT = ("seed", "seeds", "run_dir", "init_from", "code_dir", "config_dir")  # to the code of the programs
-IRRELEVANT_TO_LOOP = (
-    "frames",  # schedules have a number of their own, `schedule_frames`
-    "evaluation_interval",
-    "absolute_metric",
-    "best_by",
-    "checkpoint_interval",
-    "checkpoint_keep",
-    "loggers",
-    "logger_options",
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -289,9 +279,7 @@ def experiment_name(config: Config, devices: Sequence[Any], num_seeds: int) -> s
     """A digest of all that an experiment's programs are made from; None where it would not cover all."""
     if not config.jit or has_own_code(config):
         return None
-    values = {name: value for name, value in to_dict(config).items() if name not in IRRELEVANT}
-    loop = values["experiment"]
-    values["experiment"] = {name: value for name, value in loop.items() if name not in IRRELEVANT_TO_LOOP}
+    values = without(to_dict(config), {path for path, role, _ in roles_in(config) if not role.compiled})
     return digest([values, num_seeds, _describe(devices), package_versions(), sources_digest(), surroundings()])
 
 

@@ -400,9 +400,12 @@ class Training:
     def _show_progress(self, by_seed: list[dict[str, np.ndarray]], seconds: float) -> None:
         latest = [recorder.latest_returns(own) for recorder, own in zip(self._recorders, by_seed, strict=True)]
         returns = mean_by_name(latest)
-        mean_return = returns.pop("", None)
         self.console.progress(
-            self.frames, mean_return=mean_return, by_group=returns, frames_per_second=self._rate(by_seed, seconds)
+            self.frames,
+            mean_return=returns.pop("", None),
+            by_group=returns,
+            evaluated=mean_by_name([recorder.evaluated_returns() for recorder in self._recorders]),
+            frames_per_second=self._rate(by_seed, seconds),
         )
 
     def _record_chunk(self, by_seed: list[dict[str, np.ndarray]], iteration: int, seconds: float) -> None:

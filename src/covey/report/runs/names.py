@@ -6,18 +6,16 @@ import dataclasses
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
+from covey.experiment.configuration.config import not_compared
 from covey.report.runs.types import Problem, Run
 
 # Fields of a task that change how agents act or learn in it, but neither the goal nor the reward. Runs that differ in
 # them are compared with each other, for example discrete with continuous actions.
 FIELDS_OF_PLAY = ("task.continuous_actions", "task.shaping")
-# Fields of an experiment that do not change what is learned, but where and how long it runs and how it is watched.
-NOT_LEARNING = re.compile(
-    r"experiment\.(frames|platform|devices|seeds_at_once|loggers|logger_options|checkpoint_.*|evaluation_.*|absolute_metric|"
-    r"best_by|buffer\.place|buffer\.in_checkpoints)(\.|$)"
-)
+NOT_COMPARED = frozenset(not_compared())  # fields that say where, how long and how watched a run is
 SYSTEM = "system"  # the key of `Run.system` among a run's fields
 
 
@@ -58,11 +56,14 @@ def _belongs_to_task(field_name: str) -> bool:
 
 
 def _belongs_to_algorithm(field_name: str) -> bool:
-    if field_name in (SYSTEM, "init_from", *FIELDS_OF_PLAY):
+    if field_name == SYSTEM or field_name in FIELDS_OF_PLAY:
         return True
-    return field_name.startswith(("algorithm.", "model.", "critic_model.")) or (
-        field_name.startswith("experiment.") and not NOT_LEARNING.match(field_name)
-    )
+    return not field_name.startswith("task.") and not NOT_COMPARED.intersection(_with_parents(field_name))
+
+
+def _with_parents(field_name: str) -> list[str]:
+    """`a`, `a.b` and `a.b.c` of `a.b.c`."""
+    return list(accumulate(field_name.split("."), "{}.{}".format))
 
 
 def _make_suffixes(

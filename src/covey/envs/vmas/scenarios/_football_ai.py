@@ -50,7 +50,7 @@ class Plan:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TeamPolicy:
+class FootballPolicy:
     """What N players do. Entities are rows of the world's arrays."""
 
     players: np.ndarray

@@ -21,7 +21,7 @@ import numpy as np
 from covey.envs.vmas.dynamics import Holonomic, HolonomicWithRotation
 from covey.envs.vmas.geometry import norm, rotate
 from covey.envs.vmas.scenario import Rows, Scenario, ScenarioState, VmasConfig
-from covey.envs.vmas.scenarios._football_ai import TeamPolicy
+from covey.envs.vmas.scenarios._football_ai import FootballPolicy
 from covey.envs.vmas.shapes import Box, Line, Pair, Shape, Sphere
 from covey.envs.vmas.world import BLACK, GRAY, GREEN, WHITE, Agent, Landmark, World, WorldState, numbered
 from covey.types import Array, Key, MetricSpec
@@ -195,7 +195,7 @@ class Team:
     opponents: np.ndarray  # rows
     opponent_numbers: np.ndarray
     learns: bool
-    policy: TeamPolicy | None  # if it plays by itself
+    policy: FootballPolicy | None  # if it plays by itself
 
     @property
     def mirror(self) -> np.ndarray:
@@ -296,14 +296,14 @@ class Football(Scenario):
         """Between the centres of players and a ball that they touch."""
         return np.array([self.config.ball_size + self.world.entities[row].shape.reach for row in rows], np.float32)
 
-    def make_policy(self, name: str, rows: np.ndarray) -> TeamPolicy:
+    def make_policy(self, name: str, rows: np.ndarray) -> FootballPolicy:
         c = self.config
 
         def strength(value: Strength) -> float:
             return value[name == "red"] if isinstance(value, tuple) else value
 
         nets = self.world.index("Blue Net"), self.world.index("Red Net")
-        return TeamPolicy(
+        return FootballPolicy(
             players=rows,
             ball=self.ball,
             own_net=nets[name == "red"],

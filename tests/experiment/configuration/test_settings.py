@@ -1,0 +1,127 @@
+"""`settings=tuned`: settings that learn, found by task and algorithm, beneath presets and the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from covey import cli, registry
+from covey.errors import UsageError
+from covey.experiment.configuration.compose import compose, list_settings, settings_for
+from covey.experiment.configuration.config import OnlineConfig
+from covey.experiment.configuration.settings import settings_in
+
+RESULTS = Path(__file__).parents[3] / "results"
+RWARE = ("task=rware/tiny-4ag", "algorithm=mappo", "settings=tuned")
+
+
+def online(*words: str) -> OnlineConfig:
+    experiment = compose(words).experiment
+    assert isinstance(experiment, OnlineConfig)
+    return experiment
+
+
+def test_settings_are_found_by_task_and_algorithm() -> None:
+    config = compose(RWARE)
+    assert (config.algorithm.config.lr, config.algorithm.config.num_minibatches) == (5e-4, 2)
+    assert (online(*RWARE).rollout_length, online(*RWARE).frames) == (128, 20_000_000)
+    recurrent = compose(["task=lbf/2s-8x8-2p-2f-coop", "algorithm=ippo", "settings=tuned"])
+    assert recurrent.model.name == recurrent.critic_model.name == "gru"
+    assert recurrent.critic_model.config.hidden_size == 64
+
+
+def test_none_is_the_default() -> None:
+    assert compose(["task=rware/tiny-4ag", "settings=none"]) == compose(["task=rware/tiny-4ag"]) != compose(RWARE)
+
+
+def test_presets_and_the_command_line_come_after_them() -> None:
+    experiment = online(*RWARE, "experiment=gpu")
+    assert (experiment.num_envs, experiment.platform.name) == (1024, "gpu")  # the preset's, in place of 64
+    assert (experiment.rollout_length, experiment.frames) == (128, 20_000_000)  # which the preset leaves alone
+    assert online(*RWARE, "experiment=gpu", "experiment.num_envs=32").num_envs == 32
+    assert compose([*RWARE, "algorithm.lr=1e-4"]).algorithm.config.lr == 1e-4
+
+
+def test_another_model_replaces_theirs_for_the_critic_too() -> None:
+    config = compose(["task=vmas/dispersion", "algorithm=mappo", "settings=tuned", "model=mlp"])
+    assert config.model == config.critic_model == compose([]).model
+    assert config.task.config.shaping == 1.0
+
+
+def test_all_settings_compose_and_have_a_result() -> None:
+    found = list_settings()
+    assert len({(item.task, item.algorithm) for item in found}) == len(found) > 40
+    for item in found:
+        assert item.task in registry.tasks and item.algorithm in registry.algorithms
+        config = compose([f"task={item.task}", f"algorithm={item.algorithm}", "settings=tuned"])
+        result = json.loads((RESULTS / f"{item.result}.json").read_text(encoding="utf-8"))
+        assert (result["task"], result["algorithm"]) == (item.task, item.algorithm)
+        assert (len(result["seeds"]), result["tuning"]) == (item.seeds, item.tuning)
+        assert 0 <= result["frames"] - config.experiment.frames < 0.05 * result["frames"]
+
+
+def test_one_line_says_what_was_found() -> None:
+    assert settings_for(["task=rware/tiny-4ag"]) is None
+    found = settings_for(["task=vmas/football", "algorithm=ippo", "settings=tuned"])
+    assert found is not None
+    assert found.line == (
+        "tuned settings for vmas/football, ippo (tuning: four trials; result: 3,000,000 frames, 3 seeds, "
+        "results/vmas-football-ippo.json); they set task.disable_ai_red=true, task.shaping=10.0"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ("task=vmas/balance", "algorithm=qmix", "settings=tuned"),
+            "no tuned settings for vmas/balance with qmix; for vmas/balance: ippo, mappo; for qmix: smax/2s3z",
+        ),
+        (("task=probe/copy", "algorithm=pqn", "settings=tuned"), "for probe/copy: none; for pqn: none"),
+        (("settings=tunde",), "unknown settings 'tunde'; nearest: tuned"),
+        (("settings=",), "'settings=' has no value; it takes tuned or none"),
+    ],
+)
+def test_what_there_is_not_is_one_line(
+    words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["train", *words]) == cli.EXIT_USAGE
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and message in error
+
+
+def test_own_tasks_take_those_of_what_they_derive_from_and_own_files_come_first(tmp_path: Path) -> None:
+    (tmp_path / "task/my").mkdir(parents=True)
+    (tmp_path / "task/my/warehouse.yaml").write_text("base: rware/tiny-4ag\ntime_limit: 50\n")
+    words = [f"config_dir={tmp_path}", "task=my/warehouse", "algorithm=mappo", "settings=tuned"]
+    config = compose(words)
+    assert config.algorithm.config.num_minibatches == 2 and config.task.config.time_limit == 50
+    (tmp_path / "settings").mkdir()
+    own = "rware/tiny-4ag:\n- {algorithms: [mappo], algorithm: {lr: 0.25}}\n"
+    (tmp_path / "settings/mine.yaml").write_text(own)
+    assert compose(words).algorithm.config.lr == 0.25
+    (tmp_path / "settings/mine.yaml").write_text(own.replace("lr:", "rl:"))
+    with pytest.raises(UsageError, match=r"mine.yaml: unknown field 'algorithm.rl'"):
+        compose(words)
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"algorithm": {"lr": 1}}, "takes a list of settings, each with algorithms"),
+        ({"algorithms": ["mappo"], "trails": 3}, "unknown field of settings 'trails'"),
+        ({"algorithms": ["mappo"], "model": "gru"}, "model takes a mapping, not 'gru'"),
+        ("mappo", "takes a list of settings"),
+    ],
+)
+def test_a_wrong_entry_is_named(entry: object, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        settings_in(Path("mine.yaml"), {"my/task": [entry]})
+
+
+def test_they_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["list", "settings", "rware"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 and "two trials of 4M frames" in lines[0] and "results/rware-tiny-4ag.json" in lines[0]
