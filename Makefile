@@ -1,5 +1,5 @@
 # From a fresh clone: `make train` trains a team, `make test` runs all checks. Both first set up .venv, which needs
-# Python 3.11 or newer and nothing else; setting up is skipped while the lock files and pyproject.toml stay as they are.
+# Python 3.11 or newer and nothing else; setting up is skipped while the lock files and pyproject.toml are unchanged.
 
 PYTHON ?= python3
 WORKERS ?= 3
@@ -7,7 +7,7 @@ BIN := .venv/bin
 RUN_READY := .venv/.ready
 DEV_READY := .venv/.ready-dev
 
-# Where it is set, every process would compile all of JAX's modules anew.
+# If this is set, every process compiles all of JAX's modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: train test suite slow lint docs setup setup-dev lock clean
@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 train: $(RUN_READY)
 	$(BIN)/covey train
 
-# Linting beside the suite: it is over long before, so that pytest's summary is the last line.
+# Linting runs beside the suite and ends long before it, so pytest's summary is the last line.
 test: $(DEV_READY)
 	@$(MAKE) --no-print-directory -j 2 lint suite
 
@@ -27,6 +27,7 @@ slow: $(DEV_READY)
 
 lint: $(DEV_READY)
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 # The site, in build/docs/index.html. tests/test_docs.py builds it too, so a warning fails `make test`.
@@ -42,7 +43,7 @@ $(BIN)/python:
 		echo "covey needs Python 3.11 or newer; $(PYTHON) is `$(PYTHON) --version`. Try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 
-# Modules are compiled when they are first imported: most never are.
+# Modules are compiled on first import, and most are never imported.
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --no-compile
 
 $(RUN_READY): requirements.lock pyproject.toml | $(BIN)/python
@@ -55,7 +56,7 @@ $(DEV_READY): requirements.lock requirements-dev.lock pyproject.toml | $(BIN)/py
 	$(PIP) --no-deps --editable .
 	@touch $(RUN_READY) $@
 
-# Resolves pyproject.toml anew, in an environment of its own, so that nothing superfluous is pinned.
+# Resolves pyproject.toml again, in a separate environment, so that nothing superfluous is pinned.
 lock:
 	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
 	.venv-lock/bin/python -m pip install --disable-pip-version-check --quiet . 'pandas<3'

@@ -132,7 +132,7 @@ def verdict(value: float, target: float) -> str:
 
 
 def run_script(name: str, *arguments: str) -> dict[str, Any]:
-    """What a benchmark of this folder reports when it runs in a process of its own."""
+    """What a benchmark of this folder reports when it runs in a separate process."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "figures.json"
         command = [sys.executable, str(HERE / name), *arguments, "--output", str(output)]

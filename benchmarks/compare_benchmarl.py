@@ -3,7 +3,7 @@
 covey runs `experiment=benchmarl`, BenchMARL its base configuration: the same network, frames per iteration, epochs and
 minibatches (off-policy: optimiser steps and batch size); evaluation and logging are off on both sides, start-up and
 compilation are not counted. On one core with one thread or on two (covey: two devices; BenchMARL: two threads),
-processes of their own in turn. BenchMARL runs in a Python environment of its own:
+separate processes in turn. BenchMARL runs in a separate Python environment:
 
   python benchmarks/compare_benchmarl.py --peer PATH/TO/ITS/python
   python benchmarks/compare_benchmarl.py --peer PATH/TO/ITS/python --algorithms iql qmix maddpg masac --cores 2

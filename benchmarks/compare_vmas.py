@@ -1,9 +1,9 @@
 """covey's simulator against VMAS: frames per second with random actions, on one core.
 
-Both are measured in processes of their own, in turn, pinned to the same core, and the best of each counts. On both
+Both are measured in separate processes, in turn, pinned to the same core, and the best of each counts. On both
 sides it is the simulation alone: actions are drawn beforehand, and nothing is reset. What covey's environments do as
-algorithms see them, with random actions drawn anew, resets, statistics and agent ids, is measured besides. VMAS runs in
-a Python environment of its own, with torch, vmas and benchmarl (which has the scenarios' parameters):
+algorithms see them, with new random actions, resets, statistics and agent ids, is measured besides. VMAS runs in
+a separate Python environment, with torch, vmas and benchmarl (which has the scenarios' parameters):
 
   python benchmarks/compare_vmas.py --peer PATH/TO/ITS/python
 """
@@ -17,7 +17,7 @@ from typing import Any
 
 import common
 
-# At least so many times as fast, by number of environments.
+# The least speed relative to VMAS, by number of environments.
 TARGETS = {
     "navigation": {32: 20.0, 4096: 5.0},
     "balance": {32: 20.0, 4096: 5.0},

@@ -20,7 +20,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--environments", type=int, default=64)
     parser.add_argument("--rollout", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=3, help="processes for each number of devices")
-    parser.add_argument("--rounds", type=int, default=3, help="the best of so many counts, in each process")
+    parser.add_argument("--rounds", type=int, default=3, help="repetitions, of which the best counts, in each process")
     parser.add_argument("--seconds", type=float, default=2.0, help="for each round")
     options = parser.parse_args(arguments)
 

@@ -1,12 +1,12 @@
-"""The learning results: named experiments, each with a number to reach, and the table and picture made of them.
+"""The learning results: named experiments, each with a threshold, and the table and picture made from them.
 
-  python benchmarks/learning.py list                             names, commands and numbers to reach
+  python benchmarks/learning.py list                             names, commands and thresholds
   python benchmarks/learning.py run NAME [--seeds 3]             trains, then writes results/NAME.json
   python benchmarks/learning.py run NAME algorithm.lr=1e-3       further overrides become part of the command
   python benchmarks/learning.py table                            results/README.md, curves.png, docs/results.md
 
-`run` calls `covey train` once for all seeds. Seeds that are finished in the run directory stay as they are, unfinished
-ones go on where they stopped, and a run directory of another configuration is refused, not overwritten.
+`run` calls `covey train` once for all seeds. Seeds that are finished in the run directory are kept, unfinished
+ones continue where they stopped, and a run directory of another configuration is refused, not overwritten.
 
 A result is judged by the absolute metric: each seed's best parameters on ten times an evaluation's episodes, all fresh.
 Its mean over seeds comes with a 95% interval by Student's t over the seeds.
@@ -40,7 +40,7 @@ ANCHORS = Path(covey.__file__).parent / "anchors.json"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NamedExperiment:
-    """`arguments` of `covey train`; `metric` is what counts, and `meaning` says what it is where it is no return.
+    """`arguments` of `covey train`; `metric` is what counts, and `meaning` explains it unless it is a return.
 
     The mean must be at least `threshold`, if there is one, or with `at_most` not above it beyond its interval.
     `published` names the entry of anchors.json to compare with, by algorithm and source. `label` says what sets the
@@ -261,7 +261,7 @@ add_vmas()
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="list|run|table")
-    verbs.add_parser("list", help="names, commands and numbers to reach")
+    verbs.add_parser("list", help="names, commands and thresholds")
     run_parser = verbs.add_parser("run", help="train, and write results/NAME.json")
     run_parser.add_argument("name", choices=EXPERIMENTS, metavar="NAME", help=", ".join(EXPERIMENTS))
     run_parser.add_argument("--seeds", type=int, default=3)
@@ -484,10 +484,10 @@ def compact_json(result: dict[str, Any]) -> str:
 TABLE_HEAD = """\
 # Results
 
-Made by `python benchmarks/learning.py table` from the files in this folder, each of which was made by
-`python benchmarks/learning.py run NAME`. The mean is over seeds, of each seed's absolute metric: its best parameters on
-so many fresh episodes. The interval is 95%, by Student's t over the seeds. Frames are steps of one environment;
-minutes are of training and evaluating one seed, compiling left out.
+Made by `python benchmarks/learning.py table` from the files in this folder, each of which was made by `python
+benchmarks/learning.py run NAME`. The mean is over seeds, of each seed's absolute metric: its best parameters on fresh
+episodes, whose number is in the table. The interval is 95%, by Student's t over the seeds. Frames are steps of one
+environment; minutes are of training and evaluating one seed, compiling left out.
 
 ![Learning curves](curves.png)
 
@@ -509,16 +509,17 @@ REASONS = """
 What passage and dispersion need, by the variants in the table:
 
 - In passage, a step in touch with the wall or another agent costs what several steps at full speed earn, so that agents
-  learn to stay away from the gap: without shaping none gets through. Paid for the way through it (`task.shaping`, which
-  no return counts) nearly all do, without agent ids too; with parameters of their own they learn more slowly. It is not
-  a matter of symmetry.
-- In dispersion, most hangs on how food is seen and paid: dense layers instead of a set eat a third as much, and without
-  pay for coming nearer a piece (`task.shaping`) one in seven is eaten. Symmetry matters too, as agents start at one
-  point: without ids they leave about one piece in four; with ids, or parameters of their own, hardly any.
+  learn to stay away from the gap: without shaping none gets through. With shaping for the way through it
+  (`task.shaping`, which no return counts) nearly all do, even without agent ids; with separate parameters they learn
+  more slowly. It is not a matter of symmetry.
+- In dispersion, most depends on how food is observed and rewarded: dense layers instead of a set eat a third as much,
+  and without a reward for coming nearer to a piece (`task.shaping`) one in seven is eaten. Symmetry matters too, as
+  agents start at one point: without ids they leave about one piece in four; with ids, or separate parameters, hardly
+  any.
 """
 COLUMNS = (
-    "name", "what counts", "actions", "episodes", "frames", "minutes", "seeds", "mean", "to reach", "random, heuristic",
-    "published", "tuning", "command",
+    "name", "what counts", "actions", "episodes", "frames", "minutes", "seeds", "mean", "threshold",
+    "random, heuristic", "published", "tuning", "command",
 )  # fmt: skip
 
 
@@ -701,11 +702,11 @@ def draw_panel(axes: Any, task: str, metric: str, shown: list[dict[str, Any]]) -
 
 
 def draw_anchors(axes: Any, shown: list[dict[str, Any]]) -> None:
-    """Dashed: the number to reach. Dotted: what was published. Each value once, named at the left of its line."""
+    """Dashed: the threshold. Dotted: the published value. Each value once, named at the left of its line."""
     lines: dict[float, list[str]] = {}
     for curve in shown:
         if curve["threshold"] is not None:
-            lines.setdefault(curve["threshold"], []).append("at most" if curve["at_most"] else "to reach")
+            lines.setdefault(curve["threshold"], []).append("at most" if curve["at_most"] else "threshold")
         for kind, value in curve.get("anchors", {}).items():
             lines.setdefault(value, []).append(kind)
         if curve["published"]:

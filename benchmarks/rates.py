@@ -1,6 +1,6 @@
 """How fast training is: this checkout and another one, in turn, as ratios of their rates.
 
-Each round trains each case for a few iterations in a process of its own, with the defaults of its task and algorithm.
+Each round trains each case for a few iterations in a separate process, with the defaults of its task and algorithm.
 The best rate of each side counts.
 
   git worktree add ../before COMMIT

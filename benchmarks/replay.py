@@ -1,6 +1,6 @@
 """What adding to and sampling from a replay buffer cost, as a share of an iteration, by the buffer's size.
 
-The same experiment trains twice: as it is, and with a replay that keeps nothing and hands out one constant sample. The
+The same experiment trains twice: unchanged, and with a replay that keeps nothing and hands out one constant sample. The
 difference is the cost of replay. By default it is MASAC with covey's own settings on vmas/navigation, on one core.
 
   python benchmarks/replay.py --output results/benchmark-replay.json
@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--task", default="vmas/navigation")
     parser.add_argument("--algorithm", default="masac")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="frames")
-    parser.add_argument("--rounds", type=int, default=5, help="the best of so many counts")
+    parser.add_argument("--rounds", type=int, default=5, help="repetitions, of which the best counts")
     parser.add_argument("--seconds", type=float, default=3.0, help="for each round")
     parser.add_argument("--overrides", nargs="*", default=[], help="further ones, as for covey train")
     options = parser.parse_args(arguments)

@@ -32,7 +32,7 @@ from covey.report import statistics
 from covey.report.runs import read_runs
 from covey.report.summary import Normalisation, ReportSummary, SummaryOptions, summarise
 
-SECONDS, GIGABYTES, RATIO = 30.0, 2.0, 40.0  # to reach
+SECONDS, GIGABYTES, RATIO = 30.0, 2.0, 40.0  # targets
 EPISODES = 32
 
 
@@ -57,7 +57,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--curves", type=int, default=5_000, help="repetitions (default 5,000)")
     parser.add_argument("--improvement", type=int, default=2_000, help="repetitions (default 2,000)")
     parser.add_argument("--fraction", type=float, default=0.02, help="of the repetitions that rliable does")
-    parser.add_argument("--rounds", type=int, default=3, help="of covey's, the best of so many counts (default 3)")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="repetitions of covey's part, of which the best counts (default 3)"
+    )
     options = parser.parse_args(arguments)
     sizes = Sizes(**{field.name: getattr(options, field.name) for field in dataclasses.fields(Sizes)})
 

@@ -185,11 +185,11 @@ FILES = {
 
 
 def make_table(folder: Path, peers_only: bool = False) -> str:
-    """Markdown. The long one says what was to be reached, and names the script and options that wrote each figure."""
+    """Markdown. The long one also states thresholds, and names the script and options that wrote each figure."""
     lines = ["| what | measured |", "| --- | --- |"]
     if not peers_only:
         lines = [
-            line + end for line, end in zip(lines, (" to reach | script and options |", " --- | --- |"), strict=True)
+            line + end for line, end in zip(lines, (" threshold | script and options |", " --- | --- |"), strict=True)
         ]
     for name, file in FILES.items():
         path = folder / f"benchmark-{name}.json"

@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> None:
         figures["ratios"] = {kind: best["now"][kind] / best["before"][kind] for kind in ("warm", "cold")}
         for kind, ratio in figures["ratios"].items():
             reached = "reached" if ratio <= TARGET else "not reached"
-            print(f"{kind}: {ratio:.2f} of before (target at most {TARGET}: {reached})")
+            print(f"{kind}: {ratio:.2f} times the earlier commit (target at most {TARGET}: {reached})")
     common.write_figures(options.output, figures)
 
 

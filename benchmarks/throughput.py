@@ -15,8 +15,8 @@ field `num_agents`). `--jaxmarl` compares with JaxMARL on MPE at its own setting
 tanh; agents are not told who they are, and episodes begin together): covey's training on two devices over the rate at
 which JaxMARL's environment is stepped with random actions and nothing else is done, by one thread on one core and with
 the threads that JAX starts by itself (as JaxMARL's users run it; handing work to and fro makes it slower). JaxMARL's
-own loop reaches 0.16. Processes of their own, in turn. Beside it stands the rate if an update were its networks'
-gradients and nothing else, as XLA computes them by itself.
+own loop reaches 0.16. Each runs in a separate process, in turn. Beside it is the rate of an
+update that only computes its networks' gradients, as XLA does by itself.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from covey.experiment.configuration.config import Config, OnlineConfig
 from covey.experiment.running.build import Parts, build
 from covey.loops.online import DEVICE_AXIS, TrainState, add_device_axis, drop_device_axis
 from covey.loops.rollout import collect
-from covey.ops.blocks import CPU_ROWS
+from covey.ops.blocks import MAX_ROWS_PER_BLOCK
 from covey.types import Array, Batch, Discrete, Key, PyTree, TimeStep
 
 TASKS = ("rware/tiny-4ag", "lbf/8x8-2p-2f-coop", "mpe/simple_spread", "smax/2s3z")
@@ -92,7 +92,7 @@ def parse(arguments: list[str] | None) -> Namespace:
     parser.add_argument("--numbers", type=int, nargs="+", help=f"for --scaling: {NUM_ENVIRONMENTS} or {NUM_AGENTS}")
     parser.add_argument("--jaxmarl", action="store_true", help="the comparison with JaxMARL")
     parser.add_argument("--jaxmarl-stepping", action="store_true", help="only how fast JaxMARL's environment steps")
-    parser.add_argument("--rounds", type=int, default=5, help="the best of so many counts")
+    parser.add_argument("--rounds", type=int, default=5, help="repetitions, of which the best counts")
     parser.add_argument("--seconds", type=float, default=1.0, help="for each part, each round")
     return parser.parse_args(arguments)
 
@@ -342,7 +342,7 @@ def make_gradients(config: Config, parts: Parts, devices: list[Any]) -> common.P
     assert isinstance(spec.action, Discrete)
     hidden, size = list(config.model.config.layers), math.prod(spec.observation_shape)
     rows = config.experiment.num_envs * rollout_length(config) * spec.num_agents // len(devices)
-    num_blocks = -(-rows // CPU_ROWS) * config.algorithm.config.epochs
+    num_blocks = -(-rows // MAX_ROWS_PER_BLOCK) * config.algorithm.config.epochs
     activation = {"tanh": jnp.tanh, "relu": jax.nn.relu}[config.model.config.activation.name]
 
     def init(key: Key) -> PyTree:
@@ -350,7 +350,7 @@ def make_gradients(config: Config, parts: Parts, devices: list[Any]) -> common.P
             sizes = [size, *hidden, outputs]
             return [(jax.random.normal(key, shape) / 8, jnp.zeros(shape[1])) for shape in itertools.pairwise(sizes)]
 
-        return [layers(spec.action.num_actions), layers(1)], jax.random.normal(key, (16, CPU_ROWS, size))
+        return [layers(spec.action.num_actions), layers(1)], jax.random.normal(key, (16, MAX_ROWS_PER_BLOCK, size))
 
     def loss(networks: PyTree, x: Array) -> Array:
         total = jnp.zeros(())

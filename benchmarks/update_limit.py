@@ -58,7 +58,7 @@ NUM_ENVS, ROLLOUT_LENGTH, MINIBATCH_SIZE = 10, 600, 400
 def main(arguments: list[str] | None = None) -> None:
     parser = common.make_parser(__doc__)
     parser.add_argument("--epochs", type=int, default=5, help="per update; BenchMARL's 45 only take longer")
-    parser.add_argument("--rounds", type=int, default=7, help="the best of so many counts")
+    parser.add_argument("--rounds", type=int, default=7, help="repetitions, of which the best counts")
     parser.add_argument("--seconds", type=float, default=0.1, help="for each product, each round")
     parser.add_argument("--core", type=int, help="the core to run on; default: the last that this process may use")
     parser.add_argument("--no-pin", action="store_true", help="leave it to the system where to run")

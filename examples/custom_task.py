@@ -1,6 +1,6 @@
 """A task of your own: one class and one `register_task` call.
 
-Agents stand on a line of cells and are paid when all of them meet on one. Run this file, or, in its folder,
+Agents on a line of cells are rewarded when all of them meet on one. Run this file, or, in its folder,
 
     covey check task=mine/meet imports=[custom_task]       does it keep to its spec?
     covey train task=mine/meet imports=[custom_task] task.num_agents=3
@@ -25,7 +25,7 @@ from covey.types import Array, Discrete, EnvSpec, GroupSpec, MetricSpec, TimeSte
 
 
 # Every field is at once a key of the command line, checked against its type. `TaskConfig` brings those that all tasks
-# have: the time limit, and who gets which reward.
+# have: the time limit, and who receives which reward.
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MeetConfig(covey.TaskConfig):
     num_agents: int = 2

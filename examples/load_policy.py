@@ -56,7 +56,7 @@ def main() -> None:
     for path, array in jax.tree_util.tree_leaves_with_path(policy.parameters["agents"]["actor"]):
         print(f"{jax.tree_util.keystr(path):<45} {array.shape}")
 
-    # What every module of every network gave for one observation: here, the actor's for the two cues.
+    # The output of every module of every network for one observation: here, the actor's for the two cues.
     first, second = (policy.activations(np.full((2, 1), cue, np.float32))["agents/actor"] for cue in (-1.0, 1.0))
     changed = jax.tree.map(lambda a, b: float(np.abs(a - b).mean()), first, second)
     for path, difference in jax.tree_util.tree_leaves_with_path(changed):

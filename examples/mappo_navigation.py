@@ -6,7 +6,7 @@ frames, 30 epochs of minibatches of 400, a shared reward. Run it with a number o
     python examples/mappo_navigation.py 20
 
 It prints the return of each iteration and draws the learning curve into mappo_navigation.png. `CENTRALISED = False`
-makes it IPPO, and `SHARE_PARAMETERS = False` gives each agent a network of its own.
+makes it IPPO, and `SHARE_PARAMETERS = False` gives each agent its own network.
 """
 
 from __future__ import annotations

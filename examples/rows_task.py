@@ -7,7 +7,7 @@ where it is from here, and whether it is still there. Dense layers would have to
     covey check task=mine/gather 'imports=[rows_task]'
     covey train task=mine/gather 'imports=[rows_task]' model=attention model.over=rows critic_model=mlp
 
-MAPPO's critic sees what all agents see in one long row, so it has a model of its own. IPPO's takes the actor's.
+MAPPO's critic sees what all agents see in one long row, so it needs a different model. IPPO's takes the actor's.
 """
 
 from __future__ import annotations

@@ -400,7 +400,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             raise recorded[0]
         recorded.append((*arguments, options))
 
-    for name, functions in {"running.experiment": ("train", "resume"), "loading.evaluation": ("evaluate_run",)}.items():
+    modules = {"running.experiment": ("train", "resume"), "loading.evaluation": ("evaluate_run",)}
+    for name, functions in modules.items():
         module = types.ModuleType(f"covey.experiment.{name}")
         for function in functions:
             setattr(module, function, record)
@@ -432,10 +433,12 @@ def test_resume_and_evaluate_get_the_run_directory(calls: list[Any], tmp_path: P
     assert calls.pop() == (tmp_path, ["experiment.frames=9"], {"trust": True, "store": None})
     assert cli.main(["evaluate", str(tmp_path), "episodes=1e2", "output=7", "deterministic=true"]) == 0
     options = {"episodes": 100, "output": "7", "render": None, "deterministic": True, "parameters": "final"}
-    assert calls.pop() == (tmp_path, options | {"opponents": {}, "task": {}, "trust": False})
+    assert calls.pop() == (tmp_path, options | {"partners": {}, "opponents": {}, "task": {}, "trust": False})
     assert cli.main(["evaluate", str(tmp_path), "opponents.red=random", "task.n_agents=5"]) == 0
     _, options = calls.pop()
     assert (options["opponents"], options["task"]) == ({"red": "random"}, {"n_agents": 5})
+    assert cli.main(["evaluate", str(tmp_path), "partners.red.1=[random,runs/b]", "partners.rotate=true"]) == 0
+    assert calls.pop()[1]["partners"] == {"red.1": ["random", "runs/b"], "rotate": True}
 
 
 @pytest.mark.parametrize(

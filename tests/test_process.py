@@ -56,17 +56,16 @@ def test_a_closed_output_does_not_end_training(tmp_path):
 
 
 def test_lists_end_quietly_where_nobody_reads(tmp_path):
-    process = covey("list", "tasks", stdout=subprocess.PIPE)
-    process.stdout.close()
-    assert (process.wait(60), process.stderr.read()) == (0, "")
+    with covey("list", "tasks", stdout=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert (process.wait(60), process.stderr.read()) == (0, "")
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no full device")
 def test_a_full_output_is_one_line_at_the_end():
-    with open("/dev/full", "w") as full:
-        process = covey("list", "tasks", stdout=full)
-    assert process.wait(60) == 1
-    assert process.stderr.read() == "covey: cannot write to standard output: No space left on device\n"
+    with open("/dev/full", "w") as full, covey("list", "tasks", stdout=full) as process:
+        assert process.wait(60) == 1
+        assert process.stderr.read() == "covey: cannot write to standard output: No space left on device\n"
 
 
 def test_a_slow_reader_of_a_non_blocking_pipe_gets_everything():

@@ -1,6 +1,6 @@
 """Records what the original VMAS does, for the tests that hold covey's own simulator to it.
 
-It runs in an environment of its own (torch, vmas and benchmarl, which has the tasks' default parameters; nothing of
+It runs in a separate environment (torch, vmas and benchmarl, which has the tasks' default parameters; nothing of
 covey), and writes tests/data/vmas/NAME.npz:
 
     python tools/record_vmas.py [NAME …]

@@ -8,7 +8,7 @@ Each scenario is reset 10,000 times at its default parameters. Of every entity's
 deviation and quantiles are kept, and of every two entities' distance, centre to centre, the smallest and quantiles.
 
 Where possible, one environment is reset again and again: in a batch, VMAS draws for all environments together which
-of several agents takes which place. With names, only those are recorded, and the others stay as they are in the file.
+of several agents takes which place. With names, only those are recorded, and the others are kept in the file.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Executes the documentation's notebooks and stores their outputs in them.
 
-    python tools/run_notebooks.py                  all, as they are
+    python tools/run_notebooks.py                  all, unchanged
     python tools/run_notebooks.py first_steps      one
 
 The documentation shows the stored outputs; building it executes nothing. Run this after a change of a notebook, or of

@@ -271,7 +271,7 @@ def results() -> tuple[dict[str, Any], ...]:
 
 
 def picture(name: str, depth: int = 0) -> str | None:
-    """Its path from a page so many folders below docs/, or None."""
+    """Its path from a page `depth` folders below docs/, or None."""
     path = f"pictures/{name}.png"
     return "../" * depth + path if (HERE / path).exists() else None
 

@@ -1,5 +1,5 @@
 """What other libraries call covey's fields. Only suggestions use this: `learning_rate=1e-3` is refused with the hint
-`algorithm.lr`, and is not taken for it.
+`algorithm.lr`.
 
 Each line: covey's fields, then the names. A name may occur in several lines; of those fields, the ones that the chosen
 algorithm, task and model have are suggested.
@@ -105,5 +105,5 @@ ALIASES = _read(_TABLE)
 
 
 def fields_called(name: str) -> tuple[str, ...]:
-    """The fields that other libraries call so, whatever the case: `fields_called("n_envs")`."""
+    """The fields that other libraries call `name`, ignoring case: `fields_called("n_envs")`."""
     return ALIASES.get(name.lower().replace("-", "_"), ())

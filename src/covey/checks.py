@@ -1,9 +1,9 @@
-"""Checks of a configuration's numbers; each message names the field. None, which stands for a default, passes.
+"""Checks of a configuration's numbers; each message names the field. None, which means a default, passes.
 
-Every number is held to what the machine computes with (`out_of_range`): floats to those of 32 bits, whole numbers
-to 32 bits or, for a field of type `Large`, to what a float on the host holds exactly.
+Every number must fit into what the machine computes with (`out_of_range`): floats into 32 bits; whole numbers into 32
+bits or, for a field of type `Large`, into what a float on the host holds exactly.
 
-`limits` asks a configuration what it checks, so that help says what the checks do. A new check notes its limit too.
+`limits` finds out which checks a configuration makes, so that help can state them. A new check must note its limit too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Large = Annotated[int, Largest(2**53)]  # numbers of frames, for example, which 
 
 
 def out_of_range(kind: type, value: Any, largest: int = LARGEST_INT) -> str | None:
-    """What the number of a field of `kind` (int, float) must be, where it is not; None where it is."""
+    """What a number of `kind` (int, float) must be, if `value` is not; None if it is fine."""
     if kind is int:
         too_large = isinstance(value, int) and abs(value) > largest
         return f"a whole number up to {largest:,}" if too_large else None
@@ -37,7 +37,7 @@ def out_of_range(kind: type, value: Any, largest: int = LARGEST_INT) -> str | No
     return "a number" if value != value else f"a finite number, at most {LARGEST_FLOAT:.1e}"
 
 
-# By field, what is asked of it: from below, or as a whole (False), and from above (True).
+# By field, its limits in words: the upper one under True, any other under False.
 _noted: contextvars.ContextVar[dict[str, dict[bool, str]] | None] = contextvars.ContextVar("noted", default=None)
 
 
@@ -58,7 +58,7 @@ def at_least(config: Any, minimum: int, *names: str) -> None:
 
 
 def at_most(config: Any, maximum: int, *names: str) -> None:
-    if maximum < LARGEST_INT:  # which holds for every whole number
+    if maximum < LARGEST_INT:  # `LARGEST_INT` itself limits every whole number
         _note(f"at most {maximum:,}", names, above=True)
     for name in names:
         value = getattr(config, name)
@@ -75,7 +75,7 @@ def between_0_and_1(config: Any, *names: str) -> None:
 
 
 def limits(config: Any) -> dict[str, str]:
-    """What the checks above ask of each field of a valid configuration: `{"lr": "above 0"}`."""
+    """The limits that the checks above set for each field of a valid configuration: `{"lr": "above 0"}`."""
     noted: dict[str, dict[bool, str]] = {}
     token = _noted.set(noted)
     with contextlib.suppress(Exception):  # a class of the user's own may do anything there

@@ -303,6 +303,7 @@ class EvaluateOptions:
 
 def _evaluate(arguments: list[str]) -> None:
     path, rest = _run_directory("evaluate", arguments)
+    partners, rest = _with_prefix("partners.", rest)
     opponents, rest = _with_prefix("opponents.", rest)
     task, rest = _with_prefix("task.", rest)
     values: dict[str, Any] = dict(_key_values("evaluate", rest, [field.name for field in fields(EvaluateOptions)]))
@@ -318,10 +319,23 @@ def _evaluate(arguments: list[str]) -> None:
         render=options.render,
         deterministic=options.deterministic,
         parameters=options.parameters.name,
-        opponents=opponents,
+        partners=_partner_values(partners),
+        opponents=_partner_values(opponents),
         task={name: _scalar(value) for name, value in task.items()},
         trust=options.trust,
     )
+
+
+def _partner_values(values: dict[str, str]) -> dict[str, Any]:
+    """Names of partners as typed, `[a,b]` as a list, and `rotate` as true or false."""
+    return {
+        key: _scalar(text)
+        if key == "rotate"
+        else [item.strip() for item in text[1:-1].split(",")]
+        if text.startswith("[") and text.endswith("]")
+        else text
+        for key, text in values.items()
+    }
 
 
 def _with_prefix(prefix: str, arguments: list[str]) -> tuple[dict[str, str], list[str]]:
@@ -516,6 +530,10 @@ Plays episodes with a trained team and prints its returns.
   render=team.gif             draw an episode
   deterministic=true          greedy, or sampled if false; default: greedy, except policies over discrete actions
   parameters=final            or best
+  partners.GROUP.1=random     who plays agent 1 of a group instead of the team, which is scored by its own agents;
+                              a list ([random,runs/other]) draws one for each episode
+  partners.rotate=true        draw for each episode which places of their group such partners take
+  partners.GROUP=random       the same for a whole group; opponents.GROUP is another name for it
   opponents.GROUP=random      who plays a group instead of the team: random, reference (the task's own hand-written
                               policy, where it has one), or another run directory
   task.FIELD=value            play another configuration of the task

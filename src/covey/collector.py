@@ -1,7 +1,7 @@
 """Python's garbage collector while training starts.
 
-Importing JAX and tracing programs make millions of objects that stay. Looking through them again and again takes a
-fifth of that time and finds nothing.
+Importing JAX and tracing programs create millions of objects that are never freed. Scanning them again and again takes
+a fifth of that time and finds nothing.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _is_paused = False
 
 @contextlib.contextmanager
 def paused() -> Iterator[None]:
-    """No collection inside, until `resume`; afterwards as before. Only for what calls that once it has started."""
+    """Stops collection in the body until `resume`, which the body must call, and restores it afterwards."""
     global _is_paused
-    if not gc.isenabled():  # whoever disabled it wants it so
+    if not gc.isenabled():  # somebody else disabled it
         yield
         return
     frozen_before = gc.get_freeze_count()
@@ -33,8 +33,11 @@ def paused() -> Iterator[None]:
 
 
 def resume() -> None:
-    """Collects again; what was made since `paused` is taken to stay, and is not looked at again. Elsewhere, in a script
-    or a worker, which makes one experiment after another, nothing: what is frozen is never freed."""
+    """Collects again, and exempts all objects made since `paused` from collection.
+
+    Without `paused` it does nothing: scripts and workers run one experiment after another, and exempt objects are never
+    freed.
+    """
     global _is_paused
     if _is_paused:
         _is_paused = False

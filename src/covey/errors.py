@@ -23,10 +23,11 @@ class MissingExtra(UsageError):
 
 
 class UnfitInput(UsageError):
-    """A model cannot take in what a network is shown.
+    """A model cannot take the inputs of its network.
 
-    `needs` is what it takes (`observations [F]`) and `instead` a field that would let it take this (`over=rows`). Who
-    knows more says it by `replace`: that it is the critic's model, or why the shape is what it is.
+    `needs` names the inputs that it takes (`observations [F]`), and `instead` a field with which it would take these
+    (`over=rows`). Callers add what they know with `replace`: that this is the critic's model, or where the shape comes
+    from.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Interrupted(CoveyError):
 
 
 def unknown_name(kind: str, name: str, choices: Iterable[str], see: str | None = None) -> UsageError:
-    """The error for a name that is not registered, with the nearest ones that are; `see` says where all are."""
+    """The error for an unregistered name, with the nearest registered ones; `see` says where all of them are."""
     if see is None:
         see = "`covey show` prints all" if kind.startswith("field") else "`covey list` shows all"
     near = nearest(name, choices)
@@ -72,7 +73,7 @@ def unknown_name(kind: str, name: str, choices: Iterable[str], see: str | None =
 
 
 def unknown_value(field: str, value: str, choices: Sequence[str]) -> UsageError:
-    """The error for a value that a field does not take, with all that it does."""
+    """The error for a value that a field does not accept, with all values that it does."""
     near = ", ".join(nearest(value, choices))
     return UsageError(
         f"unknown value for {field} '{value}'; nearest: {near}; it takes {', '.join(choices)} (`covey help {field}`)"

@@ -1,15 +1,15 @@
-"""What a configuration's fields mean, read from the dataclasses themselves: the comments there are the one source.
+"""What a configuration's fields mean, read from the dataclasses themselves: the comments there are the only source.
 
     lr: float = 1e-3  # step size of Adam
 
 A field's explanation is the comment at its end, or, where that is too long for a line, the comment lines right above
-it. A field that a subclass only gives another default keeps the explanation of the class that it comes from. Members of
-an enum are explained by their value, if that is a text, or by a comment in the same way.
+it. A subclass that only changes a field's default keeps the explanation of its parent. Members of an enum are explained
+by their value, if that is a text, or by a comment in the same way.
 
     class Schedule(enum.Enum):
         linear = "falls linearly to zero"
 
-`covey show`, `covey help` and the tests read them here. Sources are read only when somebody asks.
+`covey show`, `covey help` and the tests read them here. Sources are read on demand.
 
 What a field is to an experiment is metadata on the field, where it is not what nearly all fields are:
 
@@ -98,7 +98,7 @@ def without(values: Mapping[str, Any], paths: Collection[str], prefix: str = "")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Field:
-    """A field of a configuration and all that is known about it."""
+    """A field of a configuration: value, type, meaning and limits."""
 
     path: str  # `algorithm.lr`
     value: Any
@@ -121,7 +121,7 @@ class Field:
 
     @property
     def choices(self) -> dict[str, str]:
-        """Where values are names: each with its meaning."""
+        """For a field of named values: each name with its meaning."""
         found = enum_in(self.hint)
         return meanings(found) if found else {}
 
@@ -228,7 +228,7 @@ def _comments_of_class(node: ast.ClassDef, lines: Sequence[str]) -> dict[str, st
     named = [(name, statement) for statement in node.body if (name := _name_set_by(statement))]
     if not named:
         return {}
-    # Only these lines: tokenising takes longer than all the rest.
+    # Only these lines: tokenising takes longer than everything else here.
     comments = _comments_by_line(lines, node.lineno, named[-1][1].end_lineno or node.lineno)
 
     def comment_of(statement: ast.stmt) -> str:

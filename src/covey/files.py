@@ -21,11 +21,11 @@ from typing import Any
 from covey.errors import CoveyError, UsageError
 
 CHECKSUM = "crc32"
-# A byte of the mark itself may be damaged too, and the rest of the stamp still shows what it was.
+# A byte of the mark itself may be damaged; the rest of the stamp still identifies it.
 _JSON_STAMP = re.compile(rb',?\s*"(.{5})": (\d+)\s*\}\s*\Z', re.DOTALL)
 _YAML_STAMP = re.compile(rb"(.) crc32 of the lines above: (\d+)\s*\Z", re.DOTALL)
 
-# A disk that is full or fails: nothing that the user typed is wrong.
+# A disk that is full or fails, which no other input would mend.
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 # Why a file of text, JSON or YAML cannot be read: it is not there, not UTF-8, not JSON, or nested too deeply.
@@ -45,7 +45,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 def check_regular(path: str | os.PathLike[str]) -> None:
-    """Raises OSError for all but regular files: reading a pipe would wait for its writer for ever."""
+    """Raises OSError unless `path` is a regular file: reading a pipe would wait for its writer for ever."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
 
@@ -62,7 +62,7 @@ def why_unreadable(error: Exception) -> str:
 def write_atomically(path: Path, text: str) -> None:
     """Puts `text` at `path` in one step: a temporary file in the same folder, forced to the disk, then renamed.
 
-    The temporary name is fixed, so that what a killed process left is overwritten; a file has one writer at a time.
+    The temporary name is fixed, so that leftovers of a killed process are overwritten. A file has one writer at a time.
     """
     temporary = path.with_name(f".{path.name}.tmp")
     try:
@@ -73,16 +73,16 @@ def write_atomically(path: Path, text: str) -> None:
         os.replace(temporary, path)
         sync_folder(path.parent)
     except OSError as error:
-        if is_disk_error(error):  # half a file would take room that is needed
+        if is_disk_error(error):  # half a file would take up space
             temporary.unlink(missing_ok=True)
         raise
 
 
 @contextlib.contextmanager
 def writing(what: object, cannot: str = "cannot write") -> Iterator[None]:
-    """Turns what goes wrong in the body into one line: `cannot write runs/first/results.json: No space left on device`.
+    """Turns an OSError into one line: `cannot write runs/first/results.json: No space left on device`.
 
-    A UsageError where another path or other permissions would help; a full disk is nothing that the user typed.
+    A UsageError if another path or other permissions would help; a CoveyError if the disk is full or fails.
     """
     try:
         yield
@@ -97,7 +97,7 @@ def is_disk_error(error: BaseException) -> bool:
 
 
 def stamp_json(text: str) -> str:
-    """The text of a JSON object with a last member `crc32`: the checksum of all that comes before it."""
+    """The text of a JSON object with a last member `crc32`: the checksum of everything before it."""
     body = text.rstrip().removesuffix("}").rstrip()
     pretty = "\n" in body
     joint = "" if body == "{" else ",\n  " if pretty else ", "
@@ -110,7 +110,7 @@ def stamp_yaml(text: str) -> str:
 
 
 def checksum_holds(content: bytes) -> bool | None:
-    """Whether stamped content is as it was written; None where it has no stamp, as files of earlier versions."""
+    """Whether stamped content is unchanged; None without a stamp, as in files of earlier versions."""
     tail = content[-100:]
     stamp, mark = _JSON_STAMP.search(tail), CHECKSUM.encode()
     if stamp is None:
@@ -122,14 +122,14 @@ def checksum_holds(content: bytes) -> bool | None:
 
 
 def link_exclusively(source: Path, target: Path) -> bool:
-    """Puts the content of `source` at `target` in one step, unless something is there: False.
+    """Puts the content of `source` at `target` in one step. Returns False if something is there already.
 
     On a file system without hard links the content arrives a moment after the name.
     """
     try:
         os.link(source, target)
     except FileExistsError:
-        # A server that did the work and lost its answer is asked twice, and says that the file exists.
+        # If a network file system loses the server's answer it repeats the request, and is told that the file exists.
         return os.stat(source).st_nlink == 2
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS):

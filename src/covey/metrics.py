@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-# Where a record stands.
+# What and when a record is.
 KIND = "kind"
 FRAMES = "frames"
 ITERATION = "iteration"
@@ -19,11 +19,11 @@ TRAIN = "train"
 EVALUATION = "evaluation"
 ABSOLUTE = "absolute"
 
-# What an episode gives.
+# Metrics of episodes.
 MEAN_RETURN = "mean_return"
 EPISODE_LENGTH = "episode_length"
 
-# What the clock gives.
+# Metrics of time.
 FRAMES_PER_SECOND = "frames_per_second"
 COMPILING_SECONDS = "compiling_seconds"
 COLLECTING_SECONDS = "collecting_seconds"
@@ -53,7 +53,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     KIND: "what the record is: train, evaluation or absolute",
     FRAMES: "environment steps taken in training so far, over all environments",
     ITERATION: "collections and updates done so far",
-    ELAPSED_SECONDS: "seconds of training so far, interruptions left out",
+    ELAPSED_SECONDS: "seconds of training so far, without interruptions",
     MEAN_RETURN: "return of an episode: the sum of an agent's rewards, mean over a group's agents, mean over groups; "
     "where groups oppose each other, over those of the task's first team",
     RESULTS_CHECKSUM: "of an evaluation: checksum of what results.json says of it",
@@ -87,13 +87,15 @@ def group_return(group: str) -> str:
 def scored_groups(teams: Sequence[Sequence[str]], opponents: Collection[str] = ()) -> tuple[str, ...]:
     """The groups in `mean_return`: those of the first team, without fixed `opponents`, which are never scored.
 
-    Where opponents take the whole of a team's places, the next team is the first.
+    If opponents play all groups of a team, the next team counts as the first.
     """
     own = (tuple(group for group in team if group not in opponents) for team in teams)
     return next((team for team in own if team), ())
 
 
 def shown_groups(teams: Sequence[Sequence[str]], opponents: Collection[str] = ()) -> tuple[str, ...]:
-    """The groups whose returns are shown one by one, in place of `mean_return`: all, where teams oppose each other and
-    one wins what the other loses, or where fixed `opponents` play. () where `mean_return` says it."""
+    """The groups whose returns are shown one by one, in place of `mean_return`.
+
+    All groups, if teams oppose each other (one wins what the other loses) or fixed `opponents` play; otherwise none.
+    """
     return tuple(group for team in teams for group in team) if len(teams) > 1 or opponents else ()

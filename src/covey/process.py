@@ -1,9 +1,9 @@
-"""The process that a command runs in: its output, which nobody may be reading any more, and the signals that end it.
+"""The process that a command runs in: its output, whose reader may have gone, and the signals that end it.
 
 - `lasting_output`: `covey train | head -n 2` trains to the end. What cannot be written is dropped.
 - `stopping_on_signals`: SIGINT, SIGTERM and SIGHUP end a command at once with one line, whatever it is doing.
 - `collected_signals`: within that, for work that saves first.
-- `leave`: ends the process of a command though a program is still being compiled.
+- `leave`: ends the process of a command even while a program is still compiling.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from typing import IO, Any
 
 from covey.files import is_disk_error
 
-STARTED = time.time()  # when this process began, about
-COMPILING = "compiling"  # the name of threads that do
+STARTED = time.time()  # roughly when this process began
+COMPILING = "compiling"  # the name of threads that compile
 _HUNG_UP = {errno.EPIPE, errno.EIO}  # the other end of a pipe, or the terminal, is gone
 
 
@@ -52,7 +52,7 @@ class Outlet(io.RawIOBase):
         while True:
             try:
                 return os.write(self._descriptor, data)
-            except BlockingIOError:  # its reader is slow, and another program made the pipe non-blocking
+            except BlockingIOError:  # the reader is slow, and another program made the pipe non-blocking
                 select.select([], [self._descriptor], [])
             except OSError as error:
                 self.error = error
@@ -60,7 +60,7 @@ class Outlet(io.RawIOBase):
 
     @property
     def failed(self) -> bool:
-        """Whether output was lost that somebody may still want: on a full disk, not in a pipe that was closed."""
+        """Whether output was lost that somebody may still want: on a full disk, but not in a closed pipe."""
         return self.error is not None and self.error.errno not in _HUNG_UP
 
 
@@ -80,8 +80,10 @@ def lasting_output() -> Iterator[Outlet]:
 
 
 def open_standard_descriptors() -> None:
-    """Opens the null device where stdin, stdout or stderr is closed. Else the next file that is opened would have its
-    number, and a checkpoint what XLA prints."""
+    """Opens the null device in place of a closed stdin, stdout or stderr.
+
+    Otherwise the next file to be opened would take its number, and XLA's messages would end up in a checkpoint.
+    """
     for number in range(3):
         try:
             os.fstat(number)
@@ -90,7 +92,7 @@ def open_standard_descriptors() -> None:
 
 
 def make_lasting(stream: Any) -> tuple[IO[str], Outlet]:
-    """`stream` over an `Outlet`. One that is no file (a test's) stays; one that was closed becomes the null device."""
+    """`stream` over an `Outlet`. A stream of a test stays unchanged; a closed one becomes the null device."""
     if stream is None:
         return open(os.devnull, "w", encoding="utf-8"), Outlet(-1)
     if stream not in (sys.__stdout__, sys.__stderr__):
@@ -108,14 +110,14 @@ def make_lasting(stream: Any) -> tuple[IO[str], Outlet]:
 
 @contextlib.contextmanager
 def one_line_warnings() -> Iterator[None]:
-    """Warnings of Python, of covey's log, and of a full disk in a thread: one line each on stderr, no traceback."""
+    """Shows Python's warnings, those of covey's log, and a thread's full disk as one line each on stderr."""
     shown: set[str] = set()
     logger, handler = logging.getLogger("covey"), _WarningHandler()
     thread_hook, unraisable_hook = threading.excepthook, sys.unraisablehook
 
     def show(message: Any, category: Any, *where: Any, **more: Any) -> None:
         text = " ".join(str(message).split())
-        if text[:40] not in shown:  # JAX repeats what is wrong with its cache for every program
+        if text[:40] not in shown:  # JAX repeats a problem with its cache for every program
             shown.add(text[:40])
             print(f"warning: {text}", file=sys.stderr)
 
@@ -126,7 +128,7 @@ def one_line_warnings() -> Iterator[None]:
             thread_hook(failure)
 
     def drop_late(lost: sys.UnraisableHookArgs) -> None:
-        """Of several arrays that Orbax cannot write, the first closes the loop that the others would report to."""
+        """If Orbax cannot write several arrays, the first closes the event loop that the others would report to."""
         if str(lost.exc_value) != "Event loop is closed":
             unraisable_hook(lost)
 
@@ -161,13 +163,13 @@ class _WarningHandler(logging.Handler):
 
 
 def ending_signals() -> list[int]:
-    """Those that ask a command to end. `nohup` has the last one ignored, and means it."""
+    """The signals that ask a command to end: SIGHUP only if it is not ignored, as under `nohup`."""
     hang_up = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
     return [signal.SIGINT, signal.SIGTERM, *hang_up]
 
 
 class Stop:
-    """The handler of `stopping_on_signals`. It has nothing to do: a thread ends the process."""
+    """The handler of `stopping_on_signals`. It does nothing itself: a thread ends the process."""
 
     def __init__(self) -> None:
         self.before: dict[int, Any] = {}
@@ -178,13 +180,13 @@ class Stop:
 
 @contextlib.contextmanager
 def stopping_on_signals(last_words: bytes) -> Iterator[None]:
-    """Ends the process with `last_words` and exit code 128 + signal. Files are whole at any instant, so it may.
+    """Ends the process with `last_words` and exit code 128 + signal. That is safe: files are whole at any instant.
 
-    Python runs handlers between its own instructions, and a compiler takes many seconds for one; an exception raised by
-    a handler may land in an import or in the garbage collector, which print it and lose it. So a thread hears of
-    signals by the file descriptor that they are written to, and ends the process.
+    Python runs handlers between its own instructions, and one call of a compiler takes many seconds. An exception from
+    a handler may land in an import or in the garbage collector, which print and lose it. So a thread reads signals from
+    a file descriptor, and ends the process.
     """
-    if threading.current_thread() is not threading.main_thread():  # signals are somebody else's
+    if threading.current_thread() is not threading.main_thread():  # other threads cannot handle signals
         yield
         return
     receiver, sender = os.pipe()
@@ -206,7 +208,7 @@ def stopping_on_signals(last_words: bytes) -> Iterator[None]:
 def _watch(receiver: int, stop: Stop, last_words: bytes) -> None:
     with open(receiver, "rb", buffering=0) as signals:
         while received := signals.read(1):
-            if signal.getsignal(received[0]) is stop:  # else somebody collects it
+            if signal.getsignal(received[0]) is stop:  # otherwise `collected_signals` handles it
                 with contextlib.suppress(OSError):
                     if os.isatty(1):
                         os.write(1, b"\x1b[?25h\n")  # the cursor, which a progress bar hides
@@ -218,7 +220,7 @@ SECONDS_TO_LEAVE = 0.2  # after a signal, until it is raised again
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal came in the middle of what it may leave. Not an `Exception`, which somebody may catch as a failure."""
+    """A signal interrupted work that may be abandoned. Not an `Exception`, which could be caught as a failure."""
 
     def __init__(self, number: int):
         super().__init__("interrupted")
@@ -226,7 +228,7 @@ class Stopped(KeyboardInterrupt):
 
 
 class Received(list[int]):
-    """The signals that came, in order."""
+    """The signals received, in order."""
 
     raising = False
 
@@ -244,7 +246,7 @@ class Received(list[int]):
 
 @contextlib.contextmanager
 def collected_signals() -> Iterator[Received]:
-    """Collects the signals that end a command instead of dying of them; a second one does what it does elsewhere."""
+    """Collects the signals that end a command instead of ending. A second signal has its usual effect."""
     received = Received()
     previous: dict[int, Any] = {}
     unraisable = sys.unraisablehook
@@ -263,7 +265,7 @@ def collected_signals() -> Iterator[Received]:
             unraisable(lost)
 
     def insist(number: int) -> None:
-        """Destructors and callbacks from C lose the exceptions that are raised in them, so the signal comes again."""
+        """Destructors and callbacks from C lose exceptions, so the signal is sent again."""
         main_thread = threading.main_thread().ident
         if received.raising and main_thread is not None:
             signal.pthread_kill(main_thread, number)
@@ -273,7 +275,7 @@ def collected_signals() -> Iterator[Received]:
             previous[caught] = signal.getsignal(caught)
             signal.signal(caught, note)
         sys.unraisablehook = drop
-    except ValueError:  # not in the main thread: signals are somebody else's
+    except ValueError:  # not in the main thread, which alone can handle signals
         pass
     try:
         yield received
@@ -288,8 +290,10 @@ def collected_signals() -> Iterator[Received]:
 
 
 def leave(code: int) -> int:
-    """The exit code of a command that is done, for `sys.exit`. Where a thread still compiles a program that nobody
-    wants any more, Python would wait for it: the process ends here instead."""
+    """Returns the exit code of a finished command, for `sys.exit`.
+
+    If a thread is still compiling a program that is no longer needed, Python would wait for it: the process ends here.
+    """
     if any(thread.name == COMPILING for thread in threading.enumerate()):
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or none

@@ -197,7 +197,7 @@ def with_own_names(config: Any, values: Mapping[str, Any], where: str) -> dict[s
 
 
 def renamed(others: OtherNames, values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """`values` with `others` replaced by what they stand for; UsageError where that is given too."""
+    """`values` with `others` replaced by the fields that they mean; UsageError if such a field is given too."""
     result = {name: value for name, value in values.items() if name not in others}
     for name, own in others.items():
         if name not in values or own is None:
@@ -211,8 +211,11 @@ def renamed(others: OtherNames, values: Mapping[str, Any], where: str) -> dict[s
 
 
 def _switched(switch: Switch, values: Mapping[str, Any], name: str, where: str) -> Any:
-    """The value of a switch's field. Older configurations hold both: there, the switch decides between its own two
-    values, and another value stays where the switch is off."""
+    """The value of a switch's field.
+
+    Older configurations hold both. There the switch chooses between its two values; any other value of the field is
+    kept if the switch is off.
+    """
     if not isinstance(values[name], bool):
         raise UsageError(f"{where}.{name} takes true or false, not {values[name]!r}")
     given = values.get(switch.field, switch.off)

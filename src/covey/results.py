@@ -1,4 +1,4 @@
-"""`results.json`, in the schema of MARL-eval: what every evaluation of a run gave, episode by episode.
+"""`results.json`, in the schema of MARL-eval: every evaluation of a run, episode by episode.
 
     {environment: {task: {algorithm: {"seed_N": {
         "step_0": {"step_count": 0, "elapsed_time": 0.0, "mean_return": [one per episode], "agents_return": [...], ...},
@@ -6,11 +6,11 @@
         "absolute_metrics": {"mean_return": [ten times as many episodes], ...}}}}}}
 
 Steps are numbered by evaluation, from the one at frame 0. `absolute_metrics` comes last and only when the run is done.
-MARL-eval takes every other key for an environment, a task, an algorithm, a run or a step, so nothing else may stand in
-this file: whether evaluation was greedy, and what a return means, are in config.yaml and environment.json. Its loader
+MARL-eval takes every other key for an environment, a task, an algorithm, a run or a step, so this file can hold nothing
+else. Whether evaluation was greedy, and what a return means, are in config.yaml and environment.json. Its loader
 lower-cases all keys. Values that are not finite are null.
 
-The functions are pure: they return new results and leave their arguments as they were. No JAX here.
+The functions are pure: they return new results and do not change their arguments. No JAX here.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def make_results(task: str, algorithm: str, seed: int) -> Results:
 
 
 def add_step(results: Results, *, frames: int, elapsed_seconds: float, metrics: Mapping[str, Values]) -> Results:
-    """With one evaluation more, or in place of the one that was made at the same frame."""
+    """Adds an evaluation, or replaces the one made at the same frame."""
     run = dict(steps(results))
     known = {step[STEP_COUNT]: name for name, step in run.items()}
     run[known.get(frames, f"step_{len(run)}")] = {
@@ -54,12 +54,12 @@ def add_step(results: Results, *, frames: int, elapsed_seconds: float, metrics: 
 
 
 def set_absolute_metrics(results: Results, metrics: Mapping[str, Values]) -> Results:
-    """With the absolute metric: the best parameters over ten times the episodes."""
+    """Adds the absolute metric: the best parameters over ten times the episodes."""
     return _with_run(results, steps(results) | {ABSOLUTE_METRICS: _per_episode(metrics)})
 
 
 def cut_steps(results: Results, frames: int) -> Results:
-    """Without what came after `frames`: a resumed run makes it again."""
+    """Drops everything after `frames`: a resumed run makes it again."""
     return _with_run(results, {name: step for name, step in steps(results).items() if step[STEP_COUNT] <= frames})
 
 
@@ -69,18 +69,19 @@ def steps(results: Results) -> Run:
 
 
 def absolute_metrics(results: Results) -> dict[str, list[float]] | None:
-    """The absolute metric's values per episode, or None where the run is not done."""
+    """The absolute metric's values per episode, or None before the run is done."""
     return only_run(results).get(ABSOLUTE_METRICS)
 
 
 def only_run(results: Results) -> Run:
     """The steps of the one run that a run directory's results hold."""
-    return _only(_only(_only(_only(results))))
+    run: Run = _only(_only(_only(_only(results))))
+    return run
 
 
 def read_results(path: Path) -> Results:
     try:
-        results = json.loads(read_text(path))
+        results: Results = json.loads(read_text(path))
         only_run(results)
         return results
     except (AttributeError, *UNREADABLE) as error:
@@ -92,7 +93,7 @@ def write_results(path: Path, results: Results) -> None:
 
 
 def mean_and_interval(values: Values) -> tuple[float, float]:
-    """Mean and half the width of its 95% interval, by Student's t; the latter is NaN for fewer than two values."""
+    """Mean and half the width of its 95% interval, by Student's t; NaN for fewer than two values."""
     from scipy.special import stdtrit
 
     sample = np.asarray(values, dtype=np.float64)
@@ -103,7 +104,7 @@ def mean_and_interval(values: Values) -> tuple[float, float]:
 
 
 def describe_mean(mean: float, half_width: float | None) -> str:
-    """As "4.321 ± 0.12": two digits of the interval count, and none is written where it is not known."""
+    """As "4.321 ± 0.12": the interval has two digits, and is left out if it is unknown."""
     if half_width is None or not math.isfinite(half_width):
         return f"{mean:.4g}"
     digits = max(0, 1 - math.floor(math.log10(half_width))) if half_width > 0 else 0

@@ -1,4 +1,4 @@
-"""Names of tasks' fields that are accepted for others. No JAX here: the report reads older configurations with this.
+"""Other names for fields of tasks. No JAX here: the report reads older configurations with this.
 
 VMAS has a switch for a shared reward in some scenarios, under three names. covey's field is `reward`, for every task.
 """

@@ -190,7 +190,7 @@ def test_mlp_by_formula_with_and_without_norm():
         assert mlp.num_features == 6
 
 
-@pytest.mark.parametrize("outputs", [3, 32])  # below and above `NARROW`
+@pytest.mark.parametrize("outputs", [3, 32])  # below and above `FEW_OUTPUTS`
 def test_a_layers_gradient_is_that_of_its_product(outputs):
     """Written out for speed, so against what JAX derives; for one layer, and for one of each agent's own."""
     keys = jax.random.split(jax.random.key(0), 3)

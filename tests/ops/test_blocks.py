@@ -35,7 +35,7 @@ def test_the_mean_over_blocks_is_the_mean(monkeypatch):
 
     order = jax.random.permutation(jax.random.key(0), 24)
     whole = mean_over_blocks(function, order)
-    monkeypatch.setattr(blocks, "CPU_ROWS", 8)
+    monkeypatch.setattr(blocks, "MAX_ROWS_PER_BLOCK", 8)
     parts = mean_over_blocks(function, order, 2)
     assert seen[0] == (24,) and set(seen[1:]) == {(4,)}
     np.testing.assert_allclose(whole["mean"], np.mean(np.arange(24.0) ** 2))
@@ -47,7 +47,7 @@ def test_ppo_learns_the_same_in_blocks(fresh, monkeypatch, normalisation):
     overrides = (f"algorithm.advantage_normalisation={normalisation}", "algorithm.epochs=2")
     options = {"iterations": 1, "num_envs": 8, "rollout_length": 16}
     whole = fresh("probe/copy", *overrides, **options)
-    monkeypatch.setattr(blocks, "CPU_ROWS", 16)
+    monkeypatch.setattr(blocks, "MAX_ROWS_PER_BLOCK", 16)
     parts = fresh("probe/copy", *overrides, **options)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6),

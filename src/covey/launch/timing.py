@@ -200,7 +200,7 @@ def make_simulate(setting: Setting, env: Env) -> Callable[[PyTree, Key, Array], 
     if len(setting.devices) == 1:
         return simulate
     mesh = Mesh(setting.devices, (DEVICE_AXIS,))
-    split, whole = P(DEVICE_AXIS), P()  # type: ignore[no-untyped-call]
+    split, whole = P(DEVICE_AXIS), P()
     return jax.shard_map(simulate, mesh=mesh, in_specs=(split, whole, whole), out_specs=split, check_vma=False)
 
 
@@ -311,7 +311,7 @@ def best_seconds(run: Callable[[int], Any], seconds: float, largest: int = 1_000
 
 def wait_for(arrays: Any) -> None:
     """Waits until the device has computed all arrays of a tree."""
-    jax.block_until_ready(arrays)  # type: ignore[no-untyped-call]
+    jax.block_until_ready(arrays)
 
 
 def elapsed(function: Callable[[], Any]) -> float:

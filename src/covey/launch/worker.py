@@ -128,7 +128,7 @@ class Worker:
             import jax
 
             self._built = None
-            jax.clear_caches()  # type: ignore[no-untyped-call]
+            jax.clear_caches()
             gc.collect()
 
     def _stop_if_asked(self) -> None:

@@ -80,13 +80,19 @@ class WorkerProcess:
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
         try:
-            return self._process.wait(timeout=10)
+            code = self._process.wait(timeout=10)
         except subprocess.TimeoutExpired:
             return self.kill()
+        self.stdout.close()
+        return code
 
     def kill(self) -> int:
         """Kills the process; returns its exit code."""
+        assert self._process.stdin is not None
         self._process.kill()
+        self.stdout.close()
+        with contextlib.suppress(BrokenPipeError):  # it may hold a job that was never sent
+            self._process.stdin.close()
         return self._process.wait()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from covey.algorithms.seats import score_own
 from covey.envs.base import Env
 from covey.envs.batch import Episodes, add_step, init_episodes
 from covey.ops.seeds import any_seed
@@ -37,9 +38,9 @@ def play_episodes(
     def step(loop: tuple) -> tuple:
         env_state, timestep, carry, episodes, done, elapsed = loop
         key_act, key_env = jax.random.split(jax.random.fold_in(key_play, elapsed))
-        actions, _, carry = algorithm.act(acting, timestep, carry, key_act, not deterministic)
+        actions, extras, carry = algorithm.act(acting, timestep, carry, key_act, not deterministic)
         env_state, timestep = jax.vmap(env.step)(env_state, actions, jax.random.split(key_env, num_episodes))
-        longer = add_step(episodes, timestep, spec)
+        longer = add_step(episodes, score_own(timestep, extras), spec)
         episodes = jax.tree.map(lambda new, old: jnp.where(done, old, new), longer, episodes)
         return env_state, timestep, carry, episodes, done | timestep.last, elapsed + 1
 

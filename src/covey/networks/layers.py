@@ -20,7 +20,7 @@ from flax import nnx
 
 from covey.types import Array
 
-NARROW = 16  # outputs
+FEW_OUTPUTS = 16  # below this, the gradient of a kernel is fastest as (dyᵀ x)ᵀ
 
 
 class Activation(enum.Enum):
@@ -47,26 +47,28 @@ def activate(activation: Activation, x: Array) -> Array:
 
 
 class Linear(nnx.Linear):
-    """A dense layer whose gradient is as fast as its product on a CPU.
+    """A dense layer with a fast gradient on CPUs.
 
-    Leading axes are joined: with more than one, the gradient of a plain product transposes its inputs in memory.
+    Leading axes are merged into one: with several, the gradient of a plain product transposes its inputs in memory.
     """
 
     def __call__(self, x: Array) -> Array:  # type: ignore[override]
         rows = x.reshape(-1, x.shape[-1])
-        outputs = product(rows, self.kernel[...]) if jax.default_backend() == "cpu" else rows @ self.kernel[...]
+        outputs = (
+            matmul_fast_backward(rows, self.kernel[...]) if jax.default_backend() == "cpu" else rows @ self.kernel[...]
+        )
         if self.bias is not None:
             outputs = outputs + self.bias[...]
         return outputs.reshape(*x.shape[:-1], -1)
 
 
 @jax.custom_vjp
-def product(x: Array, kernel: Array) -> Array:
-    """`x [N, inputs] @ kernel [inputs, outputs]`, with the kernel's gradient xᵀ dy as a CPU computes it fastest.
+def matmul_fast_backward(x: Array, kernel: Array) -> Array:
+    """`x [N, inputs] @ kernel [inputs, outputs]`, with the kernel's gradient xᵀ dy in the fastest order for CPUs.
 
-    XLA has its fast code for products of matrices that lie as they are multiplied, and for few outputs it is dyᵀ x.
-    Left alone it takes a slower one that reads x transposed; barriers keep it from undoing the choice. It has no
-    derivative in forward mode.
+    XLA's fast matrix product needs operands that are not transposed in memory; with few outputs, dyᵀ x is the faster
+    order. Left alone, XLA picks a slower product that reads x transposed; the barriers keep it from undoing the choice.
+    There is no forward-mode derivative.
     """
     return x @ kernel
 
@@ -77,12 +79,12 @@ def _product_forward(x: Array, kernel: Array) -> tuple[Array, tuple[Array, Array
 
 def _product_backward(residuals: tuple[Array, Array], dy: Array) -> tuple[Array, Array]:
     x, kernel = residuals
-    if dy.shape[-1] < NARROW:
+    if dy.shape[-1] < FEW_OUTPUTS:
         return dy @ kernel.T, jax.lax.optimization_barrier(jax.lax.optimization_barrier(dy.T) @ x).T
     return dy @ kernel.T, jax.lax.optimization_barrier(x.T) @ dy
 
 
-product.defvjp(_product_forward, _product_backward)
+matmul_fast_backward.defvjp(_product_forward, _product_backward)
 
 
 def make_linear(

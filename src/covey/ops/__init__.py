@@ -1,1 +1,2 @@
-"""Batched pure functions: returns, losses, distributions, normalisation, schedules. No state, no covey beyond types."""
+"""Batched pure functions: returns, losses, distributions, normalisation, schedules. They hold no state, and import
+nothing of covey but `covey.types`."""

@@ -1,6 +1,8 @@
-"""Means over a batch block by block: a CPU computes gradients faster where all that a block's layers write stays in a
-core's cache. Each pass over the activations of a whole minibatch goes to main memory and back, which for small networks
-is a good part of the time. On accelerators a batch is one block, as they are fast with large ones.
+"""Means over a batch, computed block by block.
+
+A CPU computes gradients faster if everything that a block's layers write stays in a core's cache. With a whole
+minibatch, each pass over the activations goes to main memory and back, which takes a large share of the time of small
+networks. Accelerators are fast with large batches, so there a batch is one block.
 """
 
 from __future__ import annotations
@@ -14,14 +16,17 @@ import jax.numpy as jnp
 from covey.types import Array
 
 _T = TypeVar("_T")
-CPU_ROWS = 640  # in a block, at most: of 384 to 1,536, about the best for layers of 64, 128 and 256
+MAX_ROWS_PER_BLOCK = 640  # on a CPU; of sizes from 384 to 1,536, about the best for layers of 64, 128 and 256
 
 
 def mean_over_blocks(function: Callable[[Array], _T], indices: Array, rows_per_index: int = 1) -> _T:
-    """The mean of `function(block)` over equal blocks of `indices [N]`: up to rounding the same as `function(indices)`,
-    if that is a tree of means over its argument. An index stands for so many rows: its agents. The steps of a
-    sequence do not count, though layers around a memory compute them at once: the memory itself takes them one after
-    another, and blocks by steps too would be tiny for it."""
+    """The mean of `function(block)` over equal blocks of `indices [N]`.
+
+    Up to rounding this equals `function(indices)`, if `function` returns a tree of means over its argument. An index
+    selects `rows_per_index` rows, one per agent. The steps of a sequence are not counted as rows, although layers
+    around a memory compute them at once: the memory itself takes them one after another, and blocks that counted steps
+    would be too small for it.
+    """
     num_blocks = _num_blocks(len(indices), rows_per_index) if jax.default_backend() == "cpu" else 1
     if num_blocks == 1:
         return function(indices)
@@ -32,12 +37,15 @@ def mean_over_blocks(function: Callable[[Array], _T], indices: Array, rows_per_i
         return jax.tree.map(jnp.add, total, function(block)), None
 
     total, _ = jax.lax.scan(add, zeros, blocks)
-    return jax.tree.map(lambda x: x / num_blocks, total)
+    mean: _T = jax.tree.map(lambda x: x / num_blocks, total)
+    return mean
 
 
 def _num_blocks(num_indices: int, rows_per_index: int) -> int:
-    """The smallest number that divides the indices and keeps blocks within `CPU_ROWS`, or leaves one index in each; one
-    where such blocks would be less than an eighth full, as of a prime number of indices."""
+    """The smallest number of equal blocks of at most `MAX_ROWS_PER_BLOCK` rows, or of one index each.
+
+    1 if such blocks would be less than an eighth full, as with a prime number of indices.
+    """
     divisors = (n for n in range(1, num_indices + 1) if num_indices % n == 0)
-    number = next((n for n in divisors if num_indices // n * rows_per_index <= CPU_ROWS), num_indices)
-    return number if num_indices // number * rows_per_index >= CPU_ROWS / 8 else 1
+    number = next((n for n in divisors if num_indices // n * rows_per_index <= MAX_ROWS_PER_BLOCK), num_indices)
+    return number if num_indices // number * rows_per_index >= MAX_ROWS_PER_BLOCK / 8 else 1

@@ -1,8 +1,8 @@
 """Action distributions as bundles of pure functions over a network's outputs: `make_distribution(action_spec)`.
 
-A bundle works on *raw* actions and turns them into the environment's with `to_action`. For discrete actions both are
-the same; for continuous ones the raw action is the Gaussian's sample before it is squashed to the bounds, so that its
-density never needs an inverse tanh, which saturates in single precision.
+A bundle works on *raw* actions, and `to_action` converts them to the environment's. Discrete actions are their own raw
+actions. For continuous ones the raw action is the Gaussian sample before tanh squashes it into the bounds: its density
+then needs no inverse tanh, which saturates in single precision.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ MIN_SCALE = 0.01
 class Distribution:
     """The leading axes of all arguments are batch axes; `mask` is None where every action is legal.
 
-    num_parameters                               outputs that the network must have per agent
+    num_parameters                               network outputs per agent
     sample(parameters, mask, key) -> raw
     mode(parameters, mask) -> raw
     log_prob(parameters, mask, raw) -> [...]
-    entropy(parameters, mask, noise) -> [...]    exact where it has a closed form, else one sample's estimate
-    noise_size                                   standard normal numbers that an estimate needs; 0: it is exact
+    entropy(parameters, mask, noise) -> [...]    exact if there is a closed form, else an estimate from one sample
+    noise_size                                   standard normal numbers that the estimate needs; 0 if exact
     to_action(raw) -> action
     """
 
@@ -60,6 +60,7 @@ def make_distribution(action: ActionSpec) -> Distribution:
 
 
 def masked_logits(logits: Array, mask: Array | None) -> Array:
+    """Logits that give illegal actions probability 0."""
     return logits if mask is None else jnp.where(mask, logits, MASKED_LOGIT)
 
 
@@ -72,7 +73,7 @@ def sample_categorical(logits: Array, key: Key) -> Array:
 
 
 def categorical_log_prob(logits: Array, action: Array) -> Array:
-    """Selects by comparison, not by index: the gradient of an indexed read is a slow scatter on a CPU."""
+    """Log-probability of `action`, selected by comparison: the gradient of indexing is a scatter, slow on a CPU."""
     choices = jnp.arange(logits.shape[-1]).reshape(-1, *[1] * action.ndim)
     return jnp.sum(jnp.where(choices == action, log_probabilities(logits), 0.0), axis=0)
 
@@ -83,7 +84,7 @@ def categorical_entropy(logits: Array) -> Array:
 
 
 def log_probabilities(logits: Array) -> Array:
-    """`[n, …]` of `[…, n]`: along a last axis of a few choices, a processor's vector units idle."""
+    """`[n, …]` from `[…, n]`: along a last axis of a few choices, a processor's vector units idle."""
     return jax.nn.log_softmax(jnp.moveaxis(logits, -1, 0), axis=0)
 
 
@@ -134,7 +135,7 @@ def _make_multi_categorical(num_actions: tuple[int, ...]) -> Distribution:
 
 
 def location_and_scale(parameters: Array) -> tuple[Array, Array]:
-    """Splits a head's outputs; the scale is 1 where its output is 0 and never below 0.01."""
+    """Splits a head's outputs into location and scale. An output of 0 gives a scale of 1, and none less than 0.01."""
     location, raw_scale = jnp.split(jnp.moveaxis(parameters, -1, 0), 2)  # as in `log_probabilities`
     scale = jax.nn.softplus(raw_scale + math.log(math.expm1(1.0 - MIN_SCALE))) + MIN_SCALE
     return jnp.moveaxis(location, 0, -1), jnp.moveaxis(scale, 0, -1)
@@ -145,7 +146,8 @@ def tanh_normal_log_prob(location: Array, scale: Array, raw: Array, half_range: 
     location, scale, raw = (jnp.moveaxis(x, -1, 0) for x in jnp.broadcast_arrays(location, scale, raw))
     normal = -0.5 * jnp.square((raw - location) / scale) - jnp.log(scale) - 0.5 * math.log(2.0 * math.pi)
     squash = 2.0 * (math.log(2.0) - raw - jax.nn.softplus(-2.0 * raw))
-    return jnp.sum(normal - squash, axis=0) - np.sum(np.log(half_range))
+    log_prob: Array = jnp.sum(normal - squash, axis=0) - np.sum(np.log(half_range))
+    return log_prob
 
 
 def _make_tanh_normal(action: Continuous) -> Distribution:

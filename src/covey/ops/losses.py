@@ -1,4 +1,4 @@
-"""Losses of policy gradient and value learning, each a mean over the agents that were alive: `weight` is by `weigh`."""
+"""Losses of policy gradient and value learning. Each is a mean over living agents: `weight` comes from `weigh`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from covey.types import Array
 
 
 def weigh(mask: Array, axis_name: str | None = None) -> Array:
-    """Equal weights for what `mask` leaves, of mean 1 over all devices, and 0 for the rest."""
+    """Equal weights where `mask` is true, 0 elsewhere, scaled to a mean of 1 over all devices."""
     share = mean_over_devices(jnp.mean(mask.astype(jnp.float32)), axis_name)
     return mask / jnp.maximum(share, 1e-8)
 
 
 def weighted_mean(x: Array, weight: Array) -> Array:
-    """The mean of `x`, of which each entry counts `weight` times.
+    """The mean of `weight · x`.
 
-    What counts for nothing may be anything, NaN too; but where the gradient goes through it, only finite values.
+    Entries of weight 0 may hold anything, even NaN, unless a gradient flows through them: then they must be finite.
     """
     return jnp.mean(jnp.where(weight > 0, x * weight, 0.0))
 
@@ -37,7 +37,7 @@ def value_loss(value: Array, target: Array, weight: Array) -> Array:
 
 
 def clipped_value_loss(value: Array, old_value: Array, target: Array, weight: Array, *, clip: float) -> Array:
-    """The larger of the squared errors of `value` and of `value` kept within `clip` of the one that acted."""
+    """The larger squared error of `value` and of `value` clipped to within `clip` of `old_value`, that of acting."""
     near = old_value + jnp.clip(value - old_value, -clip, clip)
     return weighted_mean(jnp.maximum(jnp.square(value - target), jnp.square(near - target)), weight)
 
@@ -49,7 +49,7 @@ def approximate_kl(log_prob: Array, old_log_prob: Array, weight: Array) -> Array
 
 
 def explained_variance(value: Array, target: Array, weight: Array) -> Array:
-    """1 − Var(target − value) / Var(target) over what has a weight, on this device."""
+    """1 − Var(target − value) / Var(target) over entries with a weight above 0, on this device."""
     weight = weigh(weight > 0)
 
     def variance(x: Array) -> Array:

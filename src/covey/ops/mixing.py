@@ -1,4 +1,4 @@
-"""From agents to their team: its reward, its end, and whether it counts."""
+"""From agents to their team: the team's reward, whether it terminated, and whether its step counts."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from covey.types import Array, Transition
 
 
 def team_of(reward: Array, terminated: Array, alive: Array) -> tuple[Array, Array, Array]:
-    """The team's reward, whether its return ended, and whether anyone lived: `[…]` of `[…, A]`.
+    """The team's reward, whether its return terminated, and whether any agent was alive: `[…]` from `[…, A]`.
 
-    The reward is the mean over all agents of what the living earn, so that it adds up to the return that is reported:
-    a mean over the living alone would pay for ending one after another. The team goes on while one of its agents does.
+    The reward is the mean over all agents, where the dead earn 0, so that it adds up to the reported return. A mean
+    over living agents only would reward agents for dying one by one. The team continues while any of its agents does.
     """
     mean = jnp.mean(jnp.where(alive, reward, 0.0), -1)
     return mean, jnp.all(terminated | ~alive, -1), jnp.any(alive, -1)
 
 
 def returns_learned(steps: Transition, *, team: bool) -> tuple[Array, Array, Array, Array]:
-    """Reward, termination, end of the episode and whether the step counts, of the return that is learned.
+    """Reward, termination, end of episode and whether the step counts, for the return that is learned.
 
-    `[…]` for the team's return, or `[…, A]` for each agent's own, of steps `[…, A]`.
+    Shapes are `[…]` for the team's return and `[…, A]` for each agent's own, from steps `[…, A]`.
     """
     if team:
         reward, terminated, counts = team_of(steps.reward, steps.terminated, steps.alive)

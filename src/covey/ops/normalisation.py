@@ -11,7 +11,7 @@ from covey.types import Array, pytree
 
 @pytree
 class Moments:
-    """Mean and variance of what was seen, and how much of it counts."""
+    """Mean and variance of the values seen so far, and their total weight."""
 
     weight: Array
     mean: Array
@@ -23,7 +23,7 @@ def init_moments(shape: tuple[int, ...] = ()) -> Moments:
 
 
 def batch_moments(x: Array, mask: Array, axis_name: str | None = None) -> Moments:
-    """Moments over the axes of `mask`, of what it leaves; `x` may have further, trailing axes."""
+    """Moments of the entries where `mask` is true, over its axes; `x` may have more, trailing axes."""
     axes = tuple(range(mask.ndim))
     weights = mask.astype(jnp.float32).reshape(mask.shape + (1,) * (x.ndim - mask.ndim))
     weight = jnp.sum(weights)
@@ -34,7 +34,7 @@ def batch_moments(x: Array, mask: Array, axis_name: str | None = None) -> Moment
 
 
 def _pool(moments: Moments) -> Moments:
-    """All moments of a leading axis as one."""
+    """Pools moments along the leading axis into one."""
     weight = jnp.sum(moments.weight)
     shares = moments.weight / jnp.maximum(weight, 1.0)
     mean = jnp.tensordot(shares, moments.mean, 1)
@@ -43,7 +43,7 @@ def _pool(moments: Moments) -> Moments:
 
 
 def merge_moments(old: Moments, new: Moments, *, decay: float = 1.0) -> Moments:
-    """Moments of both together (Chan et al., 1983); `decay` < 1 lets the old count for less each time."""
+    """Moments of both together (Chan et al., 1983); `decay` < 1 reduces the weight of the old ones."""
     old_weight = old.weight * decay
     weight = old_weight + new.weight
     share = new.weight / jnp.maximum(weight, 1e-8)
@@ -54,11 +54,11 @@ def merge_moments(old: Moments, new: Moments, *, decay: float = 1.0) -> Moments:
 
 
 def normalise(x: Array, moments: Moments, *, clip: float | None = None) -> Array:
-    """In deviations from the mean, with `clip` at most this many: for what networks see, not for what they learn."""
+    """`x` in standard deviations from the mean; `clip` bounds it, for network inputs but not for targets."""
     deviations = (x - moments.mean) * jax.lax.rsqrt(moments.variance + 1e-8)
     return deviations if clip is None else jnp.clip(deviations, -clip, clip)
 
 
 def scale_up(x: Array, moments: Moments) -> Array:
-    """Undoes the normalisation (without its clipping)."""
+    """Undoes `normalise`, except for its clipping."""
     return x * jnp.sqrt(moments.variance + 1e-8) + moments.mean

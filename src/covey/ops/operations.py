@@ -1,4 +1,4 @@
-"""What stays compiled where `jit=false` runs everything around it operation by operation, under `jax.disable_jit`."""
+"""Functions that stay compiled while `jit=false` (`jax.disable_jit`) runs everything else operation by operation."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ _T = TypeVar("_T")
 
 
 def is_uncompiled() -> bool:
-    return jax.config.values["jax_disable_jit"]
+    """Whether `jax.disable_jit` is in force, as with `jit=false`."""
+    return bool(jax.config.values["jax_disable_jit"])
 
 
 def one_operation(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """`function` as it is; under `jax.disable_jit`, as one compiled operation.
+    """Makes `function` one compiled operation under `jax.disable_jit`; elsewhere it is unchanged.
 
-    For what nobody steps through, such as an optimiser: hundreds of operations, one by one, take most of the time.
+    For code that nobody steps through, such as an optimiser: its hundreds of operations, run one by one, would take
+    most of the time.
     """
     compiled = jax.jit(function)
 
@@ -28,6 +30,7 @@ def one_operation(function: Callable[_P, _T]) -> Callable[_P, _T]:
         if not is_uncompiled():
             return function(*arguments, **options)
         with jax.disable_jit(False):
-            return compiled(*arguments, **options)
+            result: _T = compiled(*arguments, **options)
+        return result
 
     return call

@@ -1,10 +1,10 @@
 """Random numbers in the shapes of actions and small worlds: many rows of a few numbers.
 
 They are drawn in one row and reshaped: along a last axis of two or three, a processor's vector units idle. The numbers
-are those that `jax.random` gives for the key and shape, normal ones up to rounding.
+equal those of `jax.random` for the same key and shape; normal ones, up to rounding.
 
-On a CPU, JAX computes its generator in a loop of five rounds, which compiles faster than it runs: its hundred tiny
-operations take longer than all else that is done with a hundred numbers. What is drawn here is computed without it.
+On a CPU, JAX computes its generator in a loop of five rounds. That compiles fast but runs slowly: its hundred tiny
+operations take longer than everything else that is done with a hundred numbers. Here the loop is unrolled.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from covey.types import Array, Key
 
 Shape = tuple[int, ...]
 
-ABOVE_MINUS_1 = np.nextafter(np.float32(-1.0), np.float32(0.0))
+SMALLEST_ABOVE_MINUS_1 = np.nextafter(np.float32(-1.0), np.float32(0.0))
 
 # Giles, "Approximating the erfinv function" (2010), single precision: polynomials in w − 2.5, and in √w − 3 from w = 5
 # on, where w = −log(1 − x²); highest powers first.
-CENTRE = np.array(
+CENTRE_POLYNOMIAL = np.array(
     (
         2.81022636e-08,
         3.43273939e-07,
@@ -40,7 +40,7 @@ CENTRE = np.array(
     ),
     np.float32,
 )
-TAILS = np.array(
+TAIL_POLYNOMIAL = np.array(
     (
         -2.00214257e-04,
         1.00950558e-04,
@@ -57,40 +57,48 @@ TAILS = np.array(
 
 
 def uniform(key: Key, shape: Shape) -> Array:
-    """In 0…1, without 1."""
+    """Uniform numbers from 0 up to, but not including, 1."""
     return jax.random.uniform(unrolled(key), (math.prod(shape),)).reshape(shape)
 
 
 def normal(key: Key, shape: Shape) -> Array:
-    """Standard normal."""
+    """Standard normal numbers."""
     return to_normal(uniform(key, (math.prod(shape),))).reshape(shape)
 
 
 def to_normal(numbers: Array) -> Array:
     """Standard normal numbers from uniform ones in 0…1."""
-    return np.float32(np.sqrt(2)) * inverse_error_function(2 * numbers + ABOVE_MINUS_1)
+    return np.float32(np.sqrt(2)) * inverse_error_function(2 * numbers + SMALLEST_ABOVE_MINUS_1)
 
 
 @one_operation
 def inverse_error_function(x: Array) -> Array:
-    """Of numbers between −1 and 1: the same as `jax.lax.erf_inv` up to rounding, but both branches are computed and
-    chosen from once, not coefficient by coefficient, which a CPU does faster."""
+    """erf⁻¹ of numbers between −1 and 1, equal to `jax.lax.erf_inv` up to rounding.
+
+    JAX selects every coefficient by branch. Here both polynomials are evaluated and one result is selected, which is
+    faster on a CPU.
+    """
     w = -jnp.log1p(-x * x)
-    return x * jnp.where(w < 5, jnp.polyval(CENTRE, w - 2.5), jnp.polyval(TAILS, jnp.sqrt(w) - 3.0))
+    centre, tail = jnp.polyval(CENTRE_POLYNOMIAL, w - 2.5), jnp.polyval(TAIL_POLYNOMIAL, jnp.sqrt(w) - 3.0)
+    return x * jnp.where(w < 5, centre, tail)
 
 
 # ------------------------------------------------------------------------------------------------- without a loop
 
 
 def unrolled(key: Key) -> Key:
-    """A key of the same numbers. Its type is its own, so it is made where numbers are drawn, and not passed on."""
-    if is_uncompiled():  # operation by operation, JAX's generator is one and this one two hundred
+    """A key that gives the same numbers without JAX's loop.
+
+    Its type differs from that of other keys, so make it where numbers are drawn and do not pass it on.
+    """
+    if is_uncompiled():  # there, JAX's generator is one operation and this one is two hundred
         return key
-    return jax.random.wrap_key_data(jax.random.key_data(key), impl=UNROLLED)
+    same: Key = jax.random.wrap_key_data(jax.random.key_data(key), impl=UNROLLED)
+    return same
 
 
 def threefry(key: Any, high: Any, low: Any) -> tuple[Any, Any]:
-    """Threefry-2x32 with 20 rounds (Salmon et al., 2011): two words for a counter of two words, under a key of two."""
+    """Threefry-2x32 with 20 rounds (Salmon et al., 2011): encrypts a counter of two words with a key of two words."""
     keys = (key[0], key[1], key[0] ^ key[1] ^ np.uint32(0x1BD11BDA))
     high, low = high + keys[0], low + keys[1]
     for group in range(5):
@@ -110,7 +118,7 @@ def host_key(seed: int) -> Key:
 def host_fold_in(key: Key, number: int) -> Key:
     """`jax.random.fold_in(key, number)`, computed on the host.
 
-    A command derives a few keys before it trains. JAX would load or compile a program for each way of doing so.
+    A command derives a few keys before it trains, and JAX would load or compile a program for each.
     """
     words = np.asarray(jax.random.key_data(key))
     zero, low = np.zeros(1, np.uint32), np.array([number % 2**32], np.uint32)
@@ -118,18 +126,20 @@ def host_fold_in(key: Key, number: int) -> Key:
 
 
 def _wrapped(words: np.ndarray) -> Key:
-    return jax.random.wrap_key_data(jax.device_put(words), impl="threefry2x32")
+    key: Key = jax.random.wrap_key_data(jax.device_put(words), impl="threefry2x32")
+    return key
 
 
 def _numbered(key: Array, shape: Shape) -> tuple[Array, Array]:
-    """Two words for each place of `shape`, by its number."""
+    """Two random words for each entry of `shape`, from its position as the counter."""
     low = jnp.arange(math.prod(shape), dtype=jnp.uint32).reshape(shape)
     return threefry(key, jnp.zeros_like(low), low)
 
 
 def _random_bits(key: Array, bit_width: int, shape: Shape) -> Array:
     if bit_width != 32:
-        return THREEFRY.random_bits(key, bit_width, shape)
+        bits: Array = THREEFRY.random_bits(key, bit_width, shape)
+        return bits
     high, low = _numbered(key, shape)
     return high ^ low
 

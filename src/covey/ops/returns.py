@@ -18,7 +18,7 @@ def gae(
     gamma: Array | float,
     gae_lambda: Array | float,
 ) -> tuple[Array, Array]:
-    """Generalised advantage estimation (Schulman et al., 2016, eq. 16) and the value targets that go with it.
+    """Generalised advantage estimation (Schulman et al., 2016, eq. 16) and its value targets.
 
         δ_t = r_t + γ (1 − terminated_t) v(s'_t) − v(s_t)
         A_t = δ_t + γ λ (1 − terminated_t) (1 − last_t) A_{t+1}          target_t = A_t + v(s_t)
@@ -44,7 +44,7 @@ def lambda_returns(
 ) -> Array:
     """G_t = r_t + γ (1 − terminated_t) [(1 − λ) v(s'_t) + λ G_{t+1}], and where an episode ends, v(s'_t) alone.
 
-    That is GAE's target where the value of a step is that of its predecessor's successor. All arrays `[T, …]`.
+    This is GAE's target if the value of each step is the `next_value` of the step before. All arrays `[T, …]`.
     """
     value = jnp.concatenate([jnp.zeros_like(next_value[:1]), next_value[:-1]])
     return gae(reward, value, next_value, terminated, last, gamma=gamma, gae_lambda=lambda_)[1]

@@ -1,4 +1,4 @@
-"""How a coefficient changes over training: a factor on its base value, by progress from 0 to 1."""
+"""Schedules: the factor that scales a coefficient at each point of training, from progress 0 to 1."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from covey.types import Array
 
 
 class Schedule(enum.Enum):
-    constant = "stays"
+    constant = "stays the same"
     linear = "falls linearly to zero"
     cosine = "falls along half a cosine to zero"
 
 
 def scheduled(coefficients: Mapping[str, Array], progress: Array, **schedules: Schedule) -> dict[str, Array]:
-    """The coefficients at `progress`: those that `schedules` names are scaled, the others are as they are."""
+    """The coefficients at `progress`: those that `schedules` names are scaled, the others unchanged."""
     now = {name: coefficients[name] * factor(schedule, progress) for name, schedule in schedules.items()}
     return {**coefficients, **now}
 
 
 def factor(schedule: Schedule, progress: Array) -> Array:
+    """What a coefficient with this schedule is multiplied by at `progress`."""
     progress = jnp.clip(progress, 0.0, 1.0)
     match schedule:
         case Schedule.constant:

@@ -1,10 +1,10 @@
-"""Decisions that seeds which train at once share.
+"""Decisions that several seeds in one program make together.
 
-Several seeds in one program are one seed's program under `vmap`, and there a `cond` runs both of its branches and a
-loop goes on for all until the last is done, copying what it carries. So they decide together, and a branch stays a
-branch. Inside it, a seed that only came along keeps what it had (`envs.batch` when it refills pools of fresh states),
-computes what it will not use, or decides as all do anyway, since they count updates in step. So no seed's numbers
-depend on which others train beside it, except for rounding: XLA may order operations differently in a larger program.
+Several seeds are one seed's program under `vmap`. There, a `cond` on one seed's value runs both of its branches, and a
+loop runs for all seeds until the last is done, copying its carry. So seeds decide together, and a branch stays one. A
+seed that did not need the branch keeps its old values (`envs.batch`, when it refills pools of fresh states), computes
+something that it does not use, or would have decided the same anyway, because seeds count updates in step. So no seed's
+numbers depend on the others, except for rounding: XLA may order operations differently in a larger program.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from covey.types import Array
 
 @jax.custom_batching.custom_vmap
 def any_seed(flag: Array) -> Array:
-    """Whether `flag []` holds for any of the seeds that train at once; of one seed, as it is."""
+    """Whether `flag []` holds for any seed of the program; with one seed, `flag` itself."""
     return flag
 
 
 @jax.custom_batching.custom_vmap
 def least_of_seeds(number: Array) -> Array:
-    """The smallest `number []` of the seeds that train at once; of one seed, as it is."""
+    """The smallest `number []` of all seeds of the program; with one seed, `number` itself."""
     return number
 
 

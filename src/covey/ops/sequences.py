@@ -20,7 +20,8 @@ def cut(x: Array, length: int) -> Array:
 
 
 def take(samples: _T, indices: Array) -> _T:
-    """Of a dataclass of sequences `[N, L, …]` with a `carry [N, …]`, those at `indices`, time first: `[L, n, …]`."""
+    """Selects `indices` of a dataclass of sequences `[N, L, …]` with a `carry [N, …]`; returns them as `[L, n, …]`."""
     chosen: Any = jax.tree.map(lambda x: x[indices], samples)
     steps = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), dataclasses.replace(chosen, carry=None))
-    return dataclasses.replace(steps, carry=chosen.carry)
+    taken: _T = dataclasses.replace(steps, carry=chosen.carry)
+    return taken

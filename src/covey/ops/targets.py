@@ -1,4 +1,4 @@
-"""Targets of value learning from sequences that may cross episodes' borders, and target networks."""
+"""Targets of value learning from sequences that may span several episodes, and updates of target networks."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from covey.types import Array, PyTree, Transition
 def n_step_targets(
     reward: Array, next_value: Array, terminated: Array, last: Array, *, gamma: Array | float, num_steps: int
 ) -> Array:
-    """Returns over `num_steps` and then the value, for each step that has so many: `[T − n + 1, …]` of `[T, …]`.
+    """n-step returns with a bootstrapped value, for each step with n steps ahead: `[T − n + 1, …]` from `[T, …]`.
 
-    G_t = r_t + γ G_{t+1}, where the sum ends after n steps, or with the episode: then the value of the true successor
-    `next_value` takes its place, and nothing where the return terminated. Nothing is read across an episode's border.
-    `next_value [1, …]` is that of what ends the only target (`first_and_last`).
+    G_t = r_t + γ G_{t+1}. The sum ends after n steps or with the episode, and there `next_value`, the value of the true
+    successor, replaces G_{t+1}; it is 0 where the return terminated. Nothing is read across the end of an episode.
+    With a single target (`first_and_last`), `next_value [1, …]` is the value that ends it.
     """
     next_value = jnp.broadcast_to(next_value, reward.shape)
     one_step = reward + gamma * jnp.where(terminated, 0.0, next_value)
@@ -28,10 +28,10 @@ def n_step_targets(
 
 
 def first_and_last(steps: Transition, *, remembers: bool) -> tuple[Transition, Transition]:
-    """Of sequences `[L, N, …]`, the steps that have a target and those whose successors the targets end with.
+    """From sequences `[L, N, …]`: the steps that have a target, and those whose successors the targets bootstrap from.
 
-    Without memory a sequence has one target, and only two of its steps need be looked at, `[1, N, …]`: the first, and
-    the one that ends its episode or else the sequence. With memory all are looked at.
+    Without memory a sequence has one target, and networks evaluate only two of its steps, `[1, N, …]`: the first, and
+    the one that ends its episode or else the sequence. With memory they evaluate all steps.
     """
     length, num_sequences = steps.last.shape
     if remembers or length == 1:
@@ -47,10 +47,12 @@ def masked_max(values: Array, mask: Array | None) -> Array:
 
 
 def masked_argmax(values: Array, mask: Array | None) -> Array:
+    """The index of the largest of `values [..., n]` that `mask` allows."""
     return jnp.argmax(mask_out(values, mask), axis=-1)
 
 
 def mask_out(values: Array, mask: Array | None) -> Array:
+    """`values` with −∞ where `mask` is false."""
     return values if mask is None else jnp.where(mask, values, -jnp.inf)
 
 
@@ -60,5 +62,5 @@ def take_action(values: Array, action: Array) -> Array:
 
 
 def move_towards(target: PyTree, params: PyTree, step: Array | float) -> PyTree:
-    """Target parameters after a soft update, θ' + τ (θ − θ'): with a step of 1, a copy; with 0, as they were."""
+    """Target parameters after a soft update, θ' + τ (θ − θ'): a step of 1 copies θ, 0 keeps θ'."""
     return jax.tree.map(lambda old, new: old + step * (new - old), target, params)

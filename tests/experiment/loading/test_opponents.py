@@ -11,7 +11,7 @@ from covey.algorithms.base import make_team
 from covey.envs.batch import episode_values
 from covey.errors import UsageError
 from covey.experiment.loading.evaluation import evaluate_run
-from covey.experiment.loading.opponents import _make_opponent
+from covey.experiment.loading.partners import make_partner
 from covey.experiment.running.experiment import Experiment
 from covey.loops.evaluate import play_episodes
 
@@ -46,6 +46,33 @@ def test_only_the_groups_named_are_replaced(run):
     assert chased["opponents"] == {"adversary": "reference"}
     itself = evaluate_run(run, episodes=16, opponents={"adversary": str(run)})
     np.testing.assert_allclose(itself["episodes"]["agent_return"], alone["episodes"]["agent_return"], rtol=1e-4)
+
+
+def test_partners_beside_the_team(run):
+    """Agent 1 of three is played by somebody else, and the group's return is that of the other two."""
+    alone = evaluate_run(run, episodes=8)
+    itself = evaluate_run(run, episodes=8, partners={"adversary.1": str(run)})
+    assert itself["partners"] == {"adversary.1": str(run)} and itself["opponents"] == {}
+    np.testing.assert_allclose(itself["episodes"]["agent_return"], alone["episodes"]["agent_return"], rtol=1e-4)
+    mixed = evaluate_run(run, episodes=8, partners={"adversary.1": ["reference", "random"], "rotate": True})
+    assert np.isfinite(mixed["mean_return"]) and mixed["mean_return_of"] == alone["mean_return_of"]
+
+
+@pytest.mark.parametrize(
+    ("partners", "message"),
+    [
+        ({"adversary.3": "random"}, "numbered 0 to 2"),
+        ({"adversary.x": "random"}, "numbered 0 to 2"),
+        ({"adversary": "random", "adversary.1": "random"}, "taken twice"),
+        ({"adversary.0": "random", "adversary.1": "random", "adversary.2": "random"}, "partners.adversary=… takes"),
+        ({"adversary.1": []}, "or a list of these"),
+        ({"adversary": "random", "rotate": True}, "needs the seat of a single agent"),
+        ({"rotate": 3, "adversary.1": "random"}, "true or false"),
+    ],
+)
+def test_bad_partners(run, partners, message):
+    with pytest.raises(UsageError, match=message):
+        evaluate_run(run, episodes=2, partners=partners)
 
 
 def test_another_configuration_of_the_task(run):
@@ -83,7 +110,7 @@ def test_bad_opponents(run, opponents, message):
 def play(task: str, **sources: str) -> dict[str, float]:
     """Mean values of 32 episodes between opponents."""
     env = covey.make_env(task)
-    team = make_team({group: _make_opponent(env, group, source)[0] for group, source in sources.items()})
+    team = make_team({group: make_partner(env, group, source)[0] for group, source in sources.items()})
     learner = dict.fromkeys(sources, ())
 
     @jax.jit
@@ -109,4 +136,4 @@ def test_the_references_of_adversary_play_well():
 
 def test_a_task_without_a_reference_says_so():
     with pytest.raises(UsageError, match="no reference policy"):
-        _make_opponent(covey.make_env("probe/groups"), "copiers", "reference")
+        make_partner(covey.make_env("probe/groups"), "copiers", "reference")

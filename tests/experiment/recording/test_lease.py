@@ -89,19 +89,19 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 def test_a_killed_process_leaves_nothing_in_the_way(tmp_path: Path) -> None:
     code = "import sys, time; from pathlib import Path; from covey.experiment.recording.lease import take\n"
     code += "take(Path(sys.argv[1])); print('taken', flush=True); time.sleep(60)"
-    process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None and process.stdout.readline() == "taken\n"
-    with pytest.raises(Held, match=f"process {process.pid} on"):
-        take(tmp_path)
-    process.send_signal(signal.SIGKILL)
-    deadline = time.monotonic() + 10
-    while verdict(tmp_path) is Verdict.held and time.monotonic() < deadline:
-        time.sleep(0.01)
-    # Nobody has waited for the process yet: a zombie is dead too.
-    started = time.monotonic()
-    take(tmp_path).release()
-    assert time.monotonic() - started < 1.0
-    process.wait()
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "taken\n"
+        with pytest.raises(Held, match=f"process {process.pid} on"):
+            take(tmp_path)
+        process.send_signal(signal.SIGKILL)
+        deadline = time.monotonic() + 10
+        while verdict(tmp_path) is Verdict.held and time.monotonic() < deadline:
+            time.sleep(0.01)
+        # Nobody has waited for the process yet: a zombie is dead too.
+        started = time.monotonic()
+        take(tmp_path).release()
+        assert time.monotonic() - started < 1.0
 
 
 def test_who_is_dead_on_this_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

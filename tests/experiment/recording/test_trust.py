@@ -99,13 +99,13 @@ def test_every_reader_asks_first(foreign: Path, reader: str) -> None:
 
 
 def test_an_opponent_asks_too(foreign: Path, plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from covey.experiment.loading.opponents import _make_opponent
+    from covey.experiment.loading.partners import make_partner
 
     env = load(plain).env
     with pytest.raises(Untrusted, match="foreign is not trusted"):
-        _make_opponent(env, "agents", str(foreign), trust=False)
+        make_partner(env, "agents", str(foreign), trust=False)
     assert not was_imported(foreign)
-    _make_opponent(env, "agents", str(foreign), trust=True)
+    make_partner(env, "agents", str(foreign), trust=True)
     assert was_imported(foreign)
 
 

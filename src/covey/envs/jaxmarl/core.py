@@ -1,7 +1,7 @@
 """What the JaxMARL adapters share: `SuiteEnv`, quiet imports, pictures.
 
 The rules of every adapter:
-- JaxMARL marks a time limit as done. Here the suite gets the limit `NEVER`, so that whatever ends an episode inside the
+- JaxMARL marks a time limit as done. Here the suite's limit is `NEVER`, so that whatever ends an episode inside the
   suite is a termination, and covey's own `TimeLimit` truncates.
 - `step_env` is called, never `step`, which would reset the environment at every step.
 - Dictionaries by agent name end here: agents of one kind are stacked, in the suite's order.

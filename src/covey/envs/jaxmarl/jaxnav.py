@@ -1,7 +1,7 @@
 """JaxNav: robots with lidar drive to their goals through a random map.
 
 A robot that arrives or crashes stands still until all have; the episode then terminates. Part of the reward is the mean
-over the team, so its return goes on: it stays `alive`. The global state is the map and all poses, goals and speeds.
+over the team, so its return continues: it stays `alive`. The global state is the map and all poses, goals and speeds.
 """
 
 from __future__ import annotations

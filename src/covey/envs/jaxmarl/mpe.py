@@ -1,7 +1,7 @@
 """The multi-agent particle environments (Lowe et al. 2017) of JaxMARL: points that push, chase and talk.
 
 Agents of one role are a group, named by it (`adversary`, `agent`, `leader`, `speaker`, …); where all have the same role
-the group is `agents`. An episode has no end of its own: covey's time limit, 25 steps, truncates it. The reward is
+the group is `agents`. Episodes never terminate: covey's time limit, 25 steps, truncates them. The reward is
 each agent's own unless the field `reward` says otherwise.
 """
 
@@ -222,7 +222,7 @@ def make_mpe(
 
 
 def role_groups(agents: list[str]) -> dict[str, list[AgentName]]:
-    """Agents by role, which is what stands before the last underscore of their names."""
+    """Agents by role, the part of their names before the last underscore."""
     groups: dict[str, list[AgentName]] = {}
     for agent in agents:
         role = agent.rpartition("_")[0]
@@ -237,7 +237,7 @@ class MpeEnv(SuiteEnv):
         return super().step(state, action, jax.random.key(0))
 
     def draw(self, axes: Any, state: PyTree) -> None:
-        """The suite's own viewer fails where a scenario's colours are no RGB (simple_push, simple_crypto)."""
+        """The suite's own viewer fails if a scenario's colours are not RGB (simple_push, simple_crypto)."""
         from matplotlib.patches import Circle
 
         suite = self.suite

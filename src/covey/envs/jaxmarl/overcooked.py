@@ -49,7 +49,7 @@ def make_overcooked(config: OvercookedConfig) -> SuiteEnv:
     check_layout(config.layout, module.overcooked_layouts)
     with quiet():
         # The last layer of the observation lights up 40 steps before the suite's limit. With no limit it stays dark: a
-        # cut that values bootstrap through is no part of the task.
+        # cut that values bootstrap through is not part of the task.
         suite = module.Overcooked(
             layout=module.overcooked_layouts[config.layout], random_reset=config.random_reset, max_steps=NEVER
         )

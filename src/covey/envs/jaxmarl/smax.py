@@ -1,6 +1,6 @@
 """SMAX, JaxMARL's StarCraft-like battles, against the suite's scripted enemy.
 
-The reward is the team's: a fallen unit goes on earning what its comrades win. So every unit stays `alive` to the
+The reward is the team's: a fallen unit continues to earn what its comrades win. So every unit stays `alive` to the
 learner until the battle ends, with one legal action once it has fallen (stop), and `terminated` only with the battle.
 """
 
@@ -64,7 +64,7 @@ class SmaxEnv(SuiteEnv):
         return {"agents": jnp.stack([masks[agent] for agent in self.suite.agents]).astype(bool)}
 
     def global_state(self, observations: Any, state: PyTree) -> Array:
-        """The suite's, with positions as shares of the map, as a unit sees its own: as they are, up to 32, they blow
+        """The suite's, with positions as shares of the map, as a unit sees its own: unscaled, up to 32, they blow
         up whatever makes weights of them (QMIX's mixer valued battles worth 2 at 30)."""
         suite = self.suite
         num_units = suite.num_allies + suite.num_enemies

@@ -104,7 +104,8 @@ class StormNpEnv(Storm2pEnv):
     coin_codes: ClassVar = {"tab:green": 9, "tab:red": 10}  # cooperation, defection
 
     def poses(self, state: PyTree) -> Sequence[Sequence[int]]:
-        return state.agent_positions
+        positions: Sequence[Sequence[int]] = state.agent_positions
+        return positions
 
     def stack_observations(self, observations: Any) -> dict[str, Array]:
         return flatten_views(observations["observations"], observations["inventory"].T)

@@ -2,7 +2,7 @@
 all have been there.
 
 The number of days is a rule of the riddle, and its solution depends on it: the last day terminates the episode. So
-here, unlike in the other suites, the suite keeps a limit of its own, `deadline`.
+here, unlike in the other suites, the suite keeps its own limit, `deadline`.
 """
 
 from __future__ import annotations

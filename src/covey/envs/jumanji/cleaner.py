@@ -58,7 +58,7 @@ class Cleaner(JumanjiEnv):
     def observe(self, state: PyTree, observation: Any) -> Array:
         positions = state.agents_locations
         rows, columns = positions.T
-        # One layer and one scatter for both: a cell's tile, and how many agents stand on it.
+        # One layer and one scatter for both: a cell's tile, and how many agents are on it.
         cells = state.grid.astype(jnp.int32).at[rows, columns].add(NUM_TILES)
         if self._kind is ObservationKind.grid:
             one = jnp.arange(rows.size)

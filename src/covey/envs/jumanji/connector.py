@@ -1,7 +1,7 @@
 """Connector: each agent draws a path to its target, and nobody can cross a path.
 
 Without a shared reward, an agent that reached its target has finished: it earns nothing more and has no choice left.
-One that is blocked goes on paying for every step, so its return runs until the episode ends.
+One that is blocked continues to pay for every step, so its return runs until the episode ends.
 """
 
 from __future__ import annotations

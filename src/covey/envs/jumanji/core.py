@@ -1,7 +1,8 @@
 """What every Jumanji adapter shares: time steps, the spec, pictures, and windows of a grid.
 
 Jumanji ends an episode at its time limit, in most environments with a discount of zero. Here the inner environment
-gets a limit that it never reaches, and covey's `TimeLimit` cuts the episode: what Jumanji still ends, really ended.
+receives a limit that it never reaches, and covey's `TimeLimit` cuts the episode. So whatever Jumanji still ends is a
+termination.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class JumanjiEnv:
         raise NotImplementedError
 
     def action_mask(self, state: PyTree, observation: Any) -> Array | None:
-        return observation.action_mask
+        mask: Array | None = observation.action_mask
+        return mask
 
     def global_state(self, state: PyTree) -> Array | None:
         """A flat `[S]`, where it carries more than what the agents see together."""
@@ -142,7 +144,7 @@ def _offscreen() -> Iterator[None]:
         with plt.rc_context({"figure.dpi": 50}), plt.ion():
             yield
     finally:
-        with contextlib.suppress(ImportError):  # the backend that was set may need a display of its own
+        with contextlib.suppress(ImportError):  # the backend in use may need a display
             plt.switch_backend(backend)
 
 

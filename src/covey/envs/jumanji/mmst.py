@@ -44,7 +44,8 @@ class IndividualReward(DenseRewardFn):
     def __call__(self, state: PyTree, actions: Array, nodes_to_connect: Array) -> Array:
         reward_of_one: Callable[..., Array] = self.reward_fun
         rewards = jax.vmap(reward_of_one)(nodes_to_connect, actions, state.positions)
-        return rewards * ~state.finished_agents
+        while_connecting: Array = rewards * ~state.finished_agents
+        return while_connecting
 
 
 class Mmst(JumanjiEnv):

@@ -1,7 +1,7 @@
 """Vehicles share customers with demands and soft time windows, and return to the depot (Zhang et al., 2020).
 
 After two steps per customer Jumanji ends the episode and charges an estimate of what the rest would have cost. That
-estimate stands for the value of the rest, so this ending is a termination; a shorter `time_limit` truncates.
+estimate replaces the value of the rest, so this ending is a termination; a shorter `time_limit` truncates.
 """
 
 from __future__ import annotations

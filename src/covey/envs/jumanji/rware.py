@@ -56,7 +56,8 @@ class Rware(JumanjiEnv):
         )
 
     def observe(self, state: PyTree, observation: Any) -> Array:
-        return observation.agents_view
+        view: Array = observation.agents_view
+        return view
 
     def measure(self, state: PyTree, timestep: Any) -> dict[str, Array]:
         return {"deliveries": timestep.reward, "collision": timestep.last()}

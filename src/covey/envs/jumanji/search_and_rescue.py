@@ -42,7 +42,8 @@ class RewardUntil(IndividualRewardFn):
         self.time_limit = time_limit
 
     def __call__(self, found_targets: Array, step: int, time_limit: int) -> Array:
-        return super().__call__(found_targets, step, self.time_limit)
+        reward: Array = super().__call__(found_targets, step, self.time_limit)
+        return reward
 
 
 class SearchAndRescue(JumanjiEnv):

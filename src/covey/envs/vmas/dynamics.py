@@ -278,7 +278,8 @@ def make_dynamics(kind: DynamicsKind, options: Mapping[str, Any]) -> Dynamics:
         if fields[name].type == "float" and not is_number:
             raise ValueError(f"option {name} of dynamics {kind.name} takes a number, not {value!r}")
         values[name] = float(value) if is_number else value
-    return kind.value(**values)
+    dynamics: Dynamics = kind.value(**values)
+    return dynamics
 
 
 def _check_integration(method: str) -> None:

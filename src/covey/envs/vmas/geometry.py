@@ -112,14 +112,16 @@ def nearest_of_boxes(box: Rectangle, other: Rectangle) -> tuple[Vector, Vector]:
 
 def _inserted(segments: Segment, axis: int) -> Segment:
     """`segments` with a new axis of size 1."""
-    return jax.tree.map(lambda x: jnp.expand_dims(x, axis), segments)
+    inserted: Segment = jax.tree.map(lambda x: jnp.expand_dims(x, axis), segments)
+    return inserted
 
 
 def _side_by_side(first: Vector, second: Vector) -> Vector:
     """Two grids of points `[4, 4, …]` as one list `[32, …]`."""
-    return jax.tree.map(
+    joined: Vector = jax.tree.map(
         lambda *grids: jnp.concatenate([grid.reshape(-1, *grid.shape[2:]) for grid in grids]), first, second
     )
+    return joined
 
 
 def box_sides(box: Rectangle) -> Segment:

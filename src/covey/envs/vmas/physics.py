@@ -141,7 +141,8 @@ def _make_move(world: World) -> Callable[..., tuple[Array, Array, Array, Array]]
             return substep(motion, force, torque, joint_rotation, number == 0)
 
         if world.substeps > MOST_UNROLLED:
-            return jax.lax.fori_loop(0, world.substeps, body, motion)
+            after: Motion = jax.lax.fori_loop(0, world.substeps, body, motion)
+            return after
         for number in range(world.substeps):
             motion = body(number, motion)
         return motion
@@ -272,7 +273,7 @@ def _make_interactions(world: World) -> Callable[[Motion, Array], tuple[Vector, 
 
 
 def _incidence(index: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """`[E, P]`, 1 where pair p acts on entity e, if e is `kept`. An index of −1 is no pair."""
+    """`[E, P]`, 1 where pair p acts on entity e, if e is `kept`. An index of −1 means no pair."""
     matrix = np.zeros((len(kept), len(index)), np.float32)
     matrix[index, np.arange(len(index))] = kept[index] & (index >= 0)
     return matrix
@@ -333,7 +334,8 @@ class Side:
 
     def numbers(self, name: str, like: Array) -> np.ndarray:
         values = np.array([getattr(self.world.entities[row].shape, name) for row in self.rows], np.float32)
-        return self.along(column(values, like))
+        aligned: np.ndarray = self.along(column(values, like))
+        return aligned
 
     def centres(self, motion: Motion) -> Vector:
         return Vector(x=self.take(motion.position.x), y=self.take(motion.position.y))

@@ -46,7 +46,8 @@ def place_apart(
         found = jax.lax.while_loop(lambda attempt: ~attempt[2], propose, start)[1]
         return places.at[len(before) + i].set(found)
 
-    return jax.lax.fori_loop(0, num, place, jnp.concatenate([before, nowhere]))[len(before) :]
+    placed: Array = jax.lax.fori_loop(0, num, place, jnp.concatenate([before, nowhere]))
+    return placed[len(before) :]
 
 
 def check_room(num: int, min_distance: float, x_bounds: tuple[float, float], y_bounds: tuple[float, float]) -> None:

@@ -132,7 +132,7 @@ def find_view(episode: Episode) -> float:
     near = np.all(position < OUT_OF_PLAY, -1) & [entity.shape.reach < BACKGROUND for entity in world.entities]
     in_play = np.array(visible) & np.isfinite(farthest) & (agents | near)
     bounds = [bound for bound in find_bounds(world) if bound is not None]
-    return max(MIN_VIEW, MARGIN * max([0.0, *farthest[in_play], *bounds]))
+    return float(max(MIN_VIEW, MARGIN * max([0.0, *farthest[in_play], *bounds])))
 
 
 def half_extent(shape: Shape, rotation: np.ndarray) -> np.ndarray:
@@ -267,7 +267,9 @@ def distance_to_rim(shape: Shape, direction: np.ndarray, rotation: float) -> np.
     if isinstance(shape, Line):
         return np.zeros(direction.shape[:-1])
     ahead, aside = np.abs(direction @ unit(rotation)), np.abs(direction @ unit(rotation + np.pi / 2))
-    return np.minimum(shape.length / 2 / np.maximum(ahead, 1e-6), shape.width / 2 / np.maximum(aside, 1e-6))
+    ahead, aside = np.maximum(ahead, 1e-6), np.maximum(aside, 1e-6)
+    distance: np.ndarray = np.minimum(shape.length / 2 / ahead, shape.width / 2 / aside)
+    return distance
 
 
 # --------------------------------------------------------------------------------------------------------------- Pillow

@@ -1,7 +1,7 @@
 """What a scenario is, and the environment that plays one.
 
-A scenario is a subclass of `Scenario` in a file of its own, with a config of its fields. It describes a world and says
-how an episode starts, what each agent gets and sees, and when it ends:
+A scenario is a subclass of `Scenario` in its own file, with a config of its fields. It describes a world and says
+how an episode starts, what each agent earns and sees, and when it ends:
 
     class Meeting(Scenario):
         def make_world(self): ...

@@ -1,4 +1,4 @@
-"""Vectors in the plane with their two coordinates in arrays of their own, for what is computed many times.
+"""Vectors in the plane with their two coordinates in separate arrays, for code that runs many times.
 
 A coordinate's array may have any axes. The engine keeps environments on the last one, so that every operation runs
 along contiguous memory; where coordinates lie beside each other, as in `[…, 2]`, a processor's vector units idle.
@@ -39,7 +39,7 @@ class Vector:
         return jnp.stack([self.x, self.y], axis)
 
     def __getitem__(self, index: object) -> Vector:
-        return Vector(x=self.x[index], y=self.y[index])  # type: ignore[index]
+        return Vector(x=self.x[index], y=self.y[index])
 
     def __add__(self, other: Vector) -> Vector:
         return Vector(x=self.x + other.x, y=self.y + other.y)
@@ -104,4 +104,4 @@ def environments_last(function: Callable[..., _T]) -> Callable[..., _T]:
         first = jax.tree.map(lambda array: jnp.moveaxis(array, -1, 0), result)
         return first, jax.tree.map(lambda _: True, first)
 
-    return single  # type: ignore[return-value]
+    return single

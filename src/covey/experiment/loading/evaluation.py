@@ -15,7 +15,7 @@ from covey import metrics as names
 from covey import registry
 from covey.envs.base import Env
 from covey.errors import UsageError
-from covey.experiment.loading.opponents import face
+from covey.experiment.loading.partners import ROTATE, seat_policy
 from covey.experiment.loading.policy import Policy, load
 from covey.experiment.recording.lease import living_holder
 from covey.experiment.recording.run_directory import run_directories
@@ -38,14 +38,15 @@ def evaluate_run(
     deterministic: bool | None = None,
     parameters: str = "final",
     seed: int = 0,
-    opponents: Mapping[str, str] | None = None,
+    partners: Mapping[str, Any] | None = None,
+    opponents: Mapping[str, Any] | None = None,
     task: Mapping[str, Any] | None = None,
     trust: bool = False,
 ) -> dict[str, Any]:
     """Evaluates the run in `path` (of several seeds, each); returns what `output` would hold.
 
-    `opponents` take the places of some groups (`opponents.py`), `task` changes fields of the task, and `trust` lets
-    these runs import their code.
+    `partners` take some seats (`partners.py`), and `opponents` is another name for them. `task` changes fields of the
+    task, and `trust` lets these runs import their code.
     """
     if episodes < 1:
         raise UsageError(f"episodes must be at least 1, not {episodes}")
@@ -55,17 +56,24 @@ def evaluate_run(
     for name, file in (("output", output), ("render", render)):
         if file is not None:
             check_writable(name, Path(file))
+    seated = join_partners(partners or {}, opponents or {})
     reports = []
     first: tuple[Players, bool] | None = None  # of several seeds, the one that is drawn
     for directory in directories:
         policy = load(directory, parameters=parameters, trust=trust)
         if (holder := living_holder(directory)) is not None:
             print(f"{directory} is still training ({holder}); this is its checkpoint at {policy.frames:,} frames")
-        players = make_players(policy, opponents or {}, task or {}, trust)
+        players = make_players(policy, seated, task or {}, trust)
         greedy = is_deterministic(policy.config, policy.env) if deterministic is None else deterministic
         first = first or (players, greedy)
         values = play(players, episodes, greedy, seed)
-        about = {"parameters": parameters, "deterministic": greedy, "opponents": opponents or {}, "changes": task or {}}
+        about = {
+            "parameters": parameters,
+            "deterministic": greedy,
+            "opponents": {key: seated[key] for key in players.opponents},
+            "partners": seated,
+            "changes": task or {},
+        }
         reports.append(make_report(directory, policy, players, values, about))
         print_report(reports[-1])
     report = reports[0] if len(reports) == 1 else merge_reports(reports)
@@ -89,19 +97,34 @@ class Players:
     env: Env
     algorithm: Algorithm
     learner: PyTree
-    opponents: tuple[str, ...] = ()  # groups that others play
+    opponents: tuple[str, ...] = ()  # groups that partners play as a whole
 
 
 def make_players(
-    policy: Policy, opponents: Mapping[str, str], changes: Mapping[str, Any], trust: bool = False
+    policy: Policy, partners: Mapping[str, Any], changes: Mapping[str, Any], trust: bool = False
 ) -> Players:
-    if not opponents and not changes:
+    if not partners and not changes:
         return Players(env=policy.env, algorithm=policy.algorithm, learner=policy.learner)
     config = policy.config
     fields = registry.build_config(config.task.config, dict(changes), "task")
     env = build_env(dataclasses.replace(config, task=dataclasses.replace(config.task, config=fields)))
-    algorithm, learner = face(policy, env, opponents, trust)
-    return Players(env=env, algorithm=algorithm, learner=learner, opponents=tuple(opponents))
+    algorithm, learner = seat_policy(policy, env, partners, trust)
+    whole = tuple(key for key in partners if key in env.spec.groups)
+    return Players(env=env, algorithm=algorithm, learner=learner, opponents=whole)
+
+
+def join_partners(partners: Mapping[str, Any], opponents: Mapping[str, Any]) -> dict[str, Any]:
+    """`partners` and `opponents`, which are two names for the same thing; the same seat in both is an error."""
+    for key in partners.keys() & opponents.keys():
+        raise UsageError(f"opponents.{key} is another name for partners.{key}: give only one of them")
+    return {**partners, **opponents}
+
+
+def describe_seat(key: str, value: Any) -> str:
+    """Who plays a seat, in words: `adversary by random`, `agents.1 by random or runs/other`."""
+    if key == ROTATE:
+        return "places drawn for each episode" if value else "places fixed"
+    return f"{key} by {value if isinstance(value, str) else ' or '.join(value)}"
 
 
 def play(players: Players, episodes: int, deterministic: bool, seed: int) -> dict[str, np.ndarray]:
@@ -143,7 +166,7 @@ def merge_reports(reports: list[dict[str, Any]]) -> dict[str, Any]:
     """Several seeds: the mean over seeds, and its interval over seeds, not over episodes."""
     mean, half_width = mean_and_interval([report["mean_return"] for report in reports])
     return {
-        **{name: reports[0][name] for name in ("teams", "opponents", "mean_return_of")},
+        **{name: reports[0][name] for name in ("teams", "opponents", "partners", "mean_return_of")},
         "mean_return": mean,
         "interval_95": [mean - half_width, mean + half_width],
         "means": {name: float(np.mean([report["means"][name] for report in reports])) for name in reports[0]["means"]},
@@ -164,7 +187,7 @@ def print_report(report: dict[str, Any]) -> None:
     how = "greedy" if report["deterministic"] else "sampled"
     what = f"{report['algorithm']} on {report['task']}"
     print(f"{what}, {report['parameters']} parameters, {how} actions ({report['run']})")
-    against = [f"{group} by {source}" for group, source in report["opponents"].items()]
+    against = [describe_seat(key, value) for key, value in report["partners"].items()]
     changed = [f"{name}={value}" for name, value in report["changes"].items()]
     if against or changed:
         print(f"  {', '.join([*against, *changed])}")

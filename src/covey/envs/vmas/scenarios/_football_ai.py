@@ -2,7 +2,7 @@
 
 Who has the ball or is best placed to get it dribbles: it runs a curve that ends behind the ball, in the direction in
 which the ball should go. Every other player compares where it was going with two random places, one around the ball and
-one around itself, and goes to the best. Both ways are cubic splines, planned anew in every step, of which a player
+one around itself, and goes to the best. Both ways are cubic splines, planned again in every step, of which a player
 follows the first hundredth.
 
 Three strengths between 0 and 1 weaken a team: `speed` of its moves, `decision` of who goes for the ball and which

@@ -37,7 +37,7 @@ class BallTrajectoryConfig(VmasConfig):
 class BallTrajectory(Scenario):
     """Reward: how much nearer the ball came to the desired speed, to the circle and to the agents, each by its factor.
 
-    Only the first agent gets it, as in VMAS: there each agent in turn gets the change since the reward before its own,
+    Only the first agent earns it, as in VMAS: there each agent in turn earns the change since the previous agent's,
     which for the second is nothing.
     """
 

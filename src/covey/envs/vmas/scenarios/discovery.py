@@ -1,4 +1,4 @@
-"""Discovery: agents search for targets with lidar and cover each with several of them, after which it moves away."""
+"""Discovery: agents search for targets with lidar. When several of them cover a target, it moves away."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class DiscoveryConfig(VmasConfig):
     x_semidim: float = 1.0  # half the width of the world
     y_semidim: float = 1.0  # half the height of the world
     min_dist_between_entities: float = 0.2  # least distance between agents and targets at the start
-    use_agent_lidar: bool = False  # agents see each other too, by a lidar of their own
+    use_agent_lidar: bool = False  # agents see each other too, with a second lidar
     n_lidar_rays_entities: int = 15  # rays of the lidar that sees targets
     n_lidar_rays_agents: int = 12  # rays of the lidar that sees agents; only with `use_agent_lidar`
     agent_collision_penalty: float = 0.0  # reward for each other agent that an agent touches, so below 0
@@ -57,7 +57,7 @@ class DiscoveryConfig(VmasConfig):
 class Discovery(Scenario):
     """Reward: one for each covered target that the agent is at, less penalties per collision and per step.
 
-    Shared, everyone gets half of the sum over agents, which is one per target that two cover.
+    If shared, everyone receives half of the sum over agents, which is one per target that two cover.
     """
 
     metric_specs: ClassVar = {"covered": MetricSpec(reduction="sum", unit="targets")}

@@ -30,7 +30,7 @@ class DispersionConfig(VmasConfig):
     # who gets which reward; shared: everyone gets 1 for each piece; individual: those who are at it divide it
     reward: Reward = Reward.shared
     food_radius: float = 0.02  # radius of a piece of food, above 0
-    penalise_by_time: bool = False  # whoever would get nothing in a step gets a small penalty
+    penalise_by_time: bool = False  # an agent that would earn nothing in a step receives a small penalty
     pos_range: float = 1.0  # half the side of the square that holds everything, above 0
 
     def __post_init__(self) -> None:

@@ -33,7 +33,7 @@ TEAM_COLOURS = {"blue": (0.22, 0.49, 0.72), "red": (0.89, 0.1, 0.11)}
 NET_COLOUR = (0.5, 0.5, 0.5)
 KICK = 2.67  # the force on a ball that is shot, beyond the multipliers
 WALL_IMPULSE = 0.05  # the greatest force that keeps a slow ball from resting at a wall
-WALL_SPEED = 0.3  # at which a ball is no longer slow
+WALL_SPEED = 0.3  # a ball slower than this counts as slow
 
 Strength = float | tuple[float, float]  # of both teams, or of blue and of red
 

@@ -62,7 +62,7 @@ class JointPassage(RodAndWall):
         return (-half <= from_middle) & (from_middle < half)
 
     def stops_rod(self) -> np.ndarray:
-        """Of a wall that never changes, only the boxes beside gaps: VMAS takes it that the rod gets to no other."""
+        """For a wall that never changes, only the boxes beside gaps: VMAS assumes that the rod reaches no others."""
         stops = np.ones(NUM_BOXES, bool)
         if self.config.fixed_passage:
             gaps = fixed_gaps(self.config.n_passages)

@@ -1,4 +1,4 @@
-"""Navigation: every agent goes to a goal of its own, around the others, which it sees by lidar."""
+"""Navigation: every agent goes to its own goal, around the others, which it sees by lidar."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class PassageConfig(VmasConfig):
 class Passage(Scenario):
     """Reward: how much nearer the agent came to its goal (or all to theirs), and a penalty per collision.
 
-    As in VMAS, where the reward is shared, an agent also gets the penalties of those before it.
+    As in VMAS, if the reward is shared, an agent also receives the penalties of the agents before it.
     """
 
     metric_specs: ClassVar = {

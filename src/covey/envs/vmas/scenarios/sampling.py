@@ -127,7 +127,7 @@ class Sampling(Scenario):
         position = state.world.position[self.agents]
         x, y = self.cell(position)
         same_cell = (x[:, None] == x) & (y[:, None] == y)
-        late = jnp.any(jnp.tril(same_cell, -1), -1)  # of two that enter a cell at once, the first gets it
+        late = jnp.any(jnp.tril(same_cell, -1), -1)  # if two enter a cell at once, the first one counts
         taken = memory["sampled"][x, y] | late
         sample = jnp.where(taken, 0.0, self.height(position, memory["hills"]))
         sample = sample / memory["greatest"] if c.norm else sample

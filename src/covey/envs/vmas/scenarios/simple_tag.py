@@ -133,7 +133,7 @@ class SimpleTag(Scenario):
         return jnp.concatenate([for_adversaries, for_good]), state.remember(catches=caught.sum().astype(jnp.float32))
 
     def respawn(self, state: ScenarioState, key: Key) -> ScenarioState:
-        """Adversaries one after another, as the next may already stand where an agent has just come back."""
+        """Adversaries one after another, as the next may already be where an agent has just come back."""
         bound, good = self.config.bound, self.good
         position, velocity = state.world.position, state.world.velocity
         for adversary, key_place in zip(self.adversaries, jax.random.split(key, len(self.adversaries)), strict=True):

@@ -108,7 +108,7 @@ class SimpleWorldComm(Scenario):
         return distances(position[self.adversaries], position[self.good]) < ADVERSARY.radius + GOOD.radius
 
     def to_food(self, state: ScenarioState) -> Array:
-        """From each agent that is no adversary, `[agents, food]`."""
+        """From each agent that is not an adversary, `[agents, food]`."""
         return distances(state.world.position[self.good], state.world.position[self.food])
 
     def eating(self, to_food: Array) -> Array:

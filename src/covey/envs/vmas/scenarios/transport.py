@@ -107,7 +107,7 @@ class Transport(Scenario):
 
     def potential(self, state: ScenarioState) -> Array:
         """For each agent, minus the way to where it can push the nearest package towards the goal, of those not yet
-        there, and minus their number, so that it is no loss when another one becomes the nearest."""
+        there, and minus their number, so that nothing is lost when another one becomes the nearest."""
         c, world = self.config, state.world
         packages, arrived = world.position[self.packages], self.at_goal(world)
         from_goal = packages - world.position[self.goal]

@@ -1,18 +1,19 @@
-"""Who plays the other side: a trained team in a task where some groups act by fixed opponents instead.
+"""Who plays beside or against a team: partners that take some seats and do not learn.
 
-Two groups that learn against each other say little about either. Here a group's place is taken by
+A seat is one agent of a group (`partners.agents.1=…`) or a whole group (`partners.adversary=…`). It is taken by
 
     random        legal actions with equal probability
     reference     the task's own hand-written policy for that group, where it has one
     a directory   another run's group of the same name
 
-so that a team is scored against the same opponents as any other (`covey evaluate RUN opponents.adversary=random`).
+or by a list of these, of which one is drawn for each episode. So a team is scored beside the same partners, or against
+the same opponents, as any other (`covey evaluate RUN partners.adversary=random`).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,43 +22,93 @@ import jax.numpy as jnp
 
 from covey.algorithms.base import make_team
 from covey.algorithms.random import make_random_group
+from covey.algorithms.seats import Seat, SeatedActing, seat_partners
 from covey.envs.base import Env, first_step
 from covey.errors import UsageError, unknown_name
 from covey.experiment.loading.policy import Policy, load
 from covey.experiment.running.build import build_group
-from covey.types import Algorithm, Array, GroupSpec, GroupStep, Key, PyTree, TimeStep
+from covey.types import Algorithm, Array, EnvSpec, GroupSpec, GroupStep, Key, PyTree, TimeStep
 
 RANDOM, REFERENCE = "random", "reference"
+ROTATE = "rotate"
 
 
-def face(policy: Policy, env: Env, opponents: Mapping[str, str], trust: bool = False) -> tuple[Algorithm, PyTree]:
-    """The algorithm and learner that play in `env`: `policy`, except in the groups of `opponents`.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SeatNames:
+    """A seat and the names of those who may take it. `index=None`: the whole group."""
 
-    `trust` lets opponents from run directories import their code."""
+    group: str
+    index: int | None
+    sources: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        return self.group if self.index is None else f"{self.group}.{self.index}"
+
+
+def parse_partners(partners: Mapping[str, Any], spec: EnvSpec) -> tuple[list[SeatNames], bool]:
+    """The seats that `partners` names, and whether they rotate; raises UsageError where they do not fit the task.
+
+    Keys are `GROUP`, `GROUP.INDEX` and `rotate`; values are a name or a list of names.
+    """
+    rotate = partners.get(ROTATE, False)
+    if not isinstance(rotate, bool):
+        raise UsageError(f"partners.{ROTATE} takes true or false, not {rotate!r}")
+    seats = [_parse_seat(key, value, spec) for key, value in partners.items() if key != ROTATE]
+    for group, part in spec.groups.items():
+        taken = [seat.index for seat in seats if seat.group == group]
+        if len(taken) != len(set(taken)) or (None in taken and len(taken) > 1):
+            raise UsageError(f"partners: a seat of group '{group}' is taken twice")
+        if len(taken) == part.num_agents and None not in taken:
+            raise UsageError(f"partners: every agent of group '{group}' has one; partners.{group}=… takes the group")
+    if {seat.group for seat in seats if seat.index is None} == set(spec.groups):
+        raise UsageError("partners: every group has one, so nothing of the run would play")
+    if rotate and all(seat.index is None for seat in seats):
+        raise UsageError(f"partners.{ROTATE}=true needs the seat of a single agent, as in partners.GROUP.1=random")
+    return seats, rotate
+
+
+def _parse_seat(key: str, value: Any, spec: EnvSpec) -> SeatNames:
+    group, _, place = key.partition(".")
+    if group not in spec.groups:
+        raise unknown_name("group", group, list(spec.groups), see="partners")
+    num_agents = spec.groups[group].num_agents
+    if place and not (place.isdecimal() and int(place) < num_agents):
+        raise UsageError(f"partners.{key}: the agents of group '{group}' are numbered 0 to {num_agents - 1}")
+    sources = [value] if isinstance(value, str) else value
+    if not isinstance(sources, Sequence) or not sources or not all(isinstance(source, str) for source in sources):
+        raise UsageError(f"partners.{key} takes {RANDOM}, {REFERENCE}, a run directory or a list of these")
+    return SeatNames(group=group, index=int(place) if place else None, sources=tuple(sources))
+
+
+def seat_policy(policy: Policy, env: Env, partners: Mapping[str, Any], trust: bool = False) -> tuple[Algorithm, PyTree]:
+    """The algorithm and state that play in `env`: `policy`, except in the seats of `partners`.
+
+    `trust` lets partners from run directories import their code."""
     groups = env.spec.groups
-    for name in opponents:
-        if name not in groups:
-            raise unknown_name("group", name, list(groups), see="opponents")
-    own = {name: name for name in groups if name not in opponents}
-    if not own:
-        raise UsageError("opponents: every group has one, so nothing of the run would play")
+    names, rotate = parse_partners(partners, env.spec)
+    whole = {seat.group for seat in names if seat.index is None}
+    own = {name: name for name in groups if name not in whole}
     if len(own) == 1 and len(policy.env.spec.groups) == 1:  # a task with opponents of its own calls its group `agents`
         own = dict.fromkeys(own, next(iter(policy.env.spec.groups)))
-    parts, learner = {}, {}
-    for name, source in opponents.items():
-        parts[name], learner[name] = _make_opponent(env, name, source, trust)
-    for name, trained_as in own.items():
-        parts[name], learner[name] = _member(policy, env, name, trained_as)
-    return make_team({name: parts[name] for name in groups}), {name: learner[name] for name in groups}
+    parts, learner, seats, states = {}, {}, [], []
+    for name in names:
+        made = [make_partner(env, name.group, source, trust) for source in name.sources]
+        seats.append(Seat(group=name.group, index=name.index, partners=tuple(partner for partner, _ in made)))
+        states.append(tuple(state for _, state in made))
+    for group, trained_as in own.items():
+        parts[group], learner[group] = _member(policy, env, group, trained_as)
+    state = SeatedActing(own=learner, partners=tuple(states))
+    return seat_partners(make_team(parts), seats, env.spec, rotate=rotate), state
 
 
-def _make_opponent(env: Env, group: str, source: str, trust: bool = False) -> tuple[Algorithm, PyTree]:
+def make_partner(env: Env, group: str, source: str, trust: bool = False) -> tuple[Algorithm, PyTree]:
     if source == RANDOM:
         return make_random_group(env.spec, group), ()
     if source == REFERENCE:
         return _make_reference(env, group), ()
     if not Path(source).is_dir():
-        raise UsageError(f"opponents.{group}={source}: give {RANDOM}, {REFERENCE} or a run directory")
+        raise UsageError(f"partners.{group}={source}: give {RANDOM}, {REFERENCE} or a run directory")
     return _member(load(source, trust=trust), env, group, group)
 
 
@@ -68,7 +119,7 @@ def _make_reference(env: Any, group: str) -> Algorithm:
     policies = getattr(innermost, "reference_policies", {})
     if group not in policies:
         known = f"there is one for {', '.join(policies)}" if policies else "it has none"
-        raise UsageError(f"opponents.{group}={REFERENCE}: the task has no reference policy for this group; {known}")
+        raise UsageError(f"partners.{group}={REFERENCE}: the task has no reference policy for this group; {known}")
     choose = jax.vmap(policies[group])
 
     def act(acting: PyTree, timestep: TimeStep, carry: PyTree, key: Key, explore: bool) -> tuple[Array, dict, PyTree]:
@@ -101,7 +152,8 @@ def _member(policy: Policy, env: Env, group: str, trained_as: str) -> tuple[Algo
         seen = dataclasses.replace(timestep, groups=absent | {trained_as: timestep.groups[group]})
         return part.act(acting, seen, carry, key, explore)
 
-    member = dataclasses.replace(part, act=act, update=_never)
+    # Nobody learns here, so nobody asks for the groups that this one learned with.
+    member = dataclasses.replace(part, act=act, update=_never, rates_actions_of=(), joint=None)
     _check_fit(member, learner, env, group, policy.env.spec.groups[trained_as])
     return member, learner
 
