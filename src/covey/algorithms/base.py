@@ -28,6 +28,7 @@ from covey.types import (
     Continuous,
     Discrete,
     EnvSpec,
+    JointLearning,
     Key,
     MultiDiscrete,
     PyTree,
@@ -57,12 +58,16 @@ class Hooks:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Context:
-    """`device_axis` names the axis over which gradients and statistics are averaged, if there are several devices."""
+    """`device_axis` names the axis over which gradients and statistics are averaged, if there are several devices.
+
+    `same_algorithm` are the groups of the task that have this algorithm; None: all.
+    """
 
     model: Model
     critic_model: Model
     hooks: Hooks = Hooks()
     device_axis: str | None = None
+    same_algorithm: tuple[str, ...] | None = None
 
 
 def make_optimiser(config: Any) -> optax.GradientTransformation:
@@ -252,9 +257,21 @@ def check_parts_fit(parts: Mapping[str, Algorithm]) -> None:
                     f"the critic of group '{group}' rates the actions of group '{other}': memory, n_step, "
                     "sequence_length and burn_in must be the same for both; or use algorithm.scope=group"
                 )
-        together = part.joint.groups if part.joint else ()
-        if any(parts[other].joint is None or parts[other].joint.groups != together for other in together):  # type: ignore[union-attr]
-            raise ValueError(f"groups {' and '.join(together)} share one mixer, and must agree on algorithm.scope")
+        if part.joint is not None:
+            _check_joint(part.joint, parts)
+
+
+def _check_joint(joint: JointLearning, parts: Mapping[str, Algorithm]) -> None:
+    together = [parts[name].joint for name in joint.groups]
+    lengths = {_looks_at(parts[name]) for name in joint.groups}
+    differ = ["scope"] if any(other is None or other.groups != joint.groups for other in together) else []
+    differ = differ or [name for name, value in joint.agreed.items() if any(o.agreed[name] != value for o in together)]  # type: ignore[union-attr]
+    differ = differ or (["sequence_length, and on memory"] if len(lengths) > 1 else [])
+    if differ:
+        raise ValueError(
+            f"groups {' and '.join(joint.groups)} learn one value of the team, and must agree on "
+            f"algorithm.{differ[0]}; or use algorithm.scope=group"
+        )
 
 
 def _looks_at(part: Algorithm) -> tuple[int, bool]:

@@ -27,9 +27,7 @@ class CriticSees(enum.Enum):
 class Scope(enum.Enum):
     """Who is central, where several groups cooperate. With one group, all are the same."""
 
-    auto = (
-        "the team, except where the critic's model is over agents (gnn, attention), whose observations are of one size"
-    )
+    auto = "the team where that is possible, and otherwise the group"
     team = "all groups that cooperate"
     group = "each group by itself"
 

@@ -33,6 +33,7 @@ from covey.algorithms.critics import (
     resolve_scope,
 )
 from covey.checks import above_zero, at_least, between_0_and_1
+from covey.fields import field
 from covey.networks.network import apply_after, apply_with_successors, make_network
 from covey.ops.losses import weighted_mean
 from covey.ops.schedules import Schedule
@@ -58,9 +59,9 @@ class OffPolicyConfig:
     """Fields that these algorithms have in common."""
 
     critic_sees: CriticSees = CriticSees.own  # what the critic sees
-    scope: Scope = (
-        Scope.auto
-    )  # whose observations and actions a centralised critic sees, where several groups cooperate
+    # whose observations and actions a centralised critic sees where several groups cooperate; auto: those of the team,
+    # or of the group if the critic's model is over agents (gnn, attention), whose observations are of one size
+    scope: Scope = field(Scope.auto, newer=True)
     # whose actions are the actor's new ones when a centralised critic of continuous actions rates it
     actor_gradient: ActorGradient = ActorGradient.auto
     critic_outputs: CriticOutputs = CriticOutputs.per_agent  # how many values a centralised critic gives

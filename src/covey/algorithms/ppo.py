@@ -40,6 +40,7 @@ from covey.algorithms.base import Context, descend, init_coefficients, make_opti
 from covey.algorithms.critics import CriticOutputs, CriticSees, Scope, join_agents, resolve, resolve_scope
 from covey.algorithms.policies import Inputs, TeamPolicy, make_independent_policy
 from covey.checks import above_zero, at_least, between_0_and_1
+from covey.fields import field
 from covey.ops import random
 from covey.ops.blocks import mean_over_blocks
 from covey.ops.devices import mean_over_devices
@@ -72,7 +73,9 @@ class PpoConfig:
     """Fields of `ippo` and `mappo`. Frames are steps of one environment, whatever the number of agents."""
 
     critic_sees: CriticSees = CriticSees.own  # what the critic sees
-    scope: Scope = Scope.auto  # whose observations make the joint one, where several groups cooperate
+    # whose observations make the joint one where several groups cooperate; auto: those of the team, or of the group if
+    # the critic's model is over agents (gnn, attention), whose observations are of one size
+    scope: Scope = field(Scope.auto, newer=True)
     critic_outputs: CriticOutputs = CriticOutputs.per_agent  # how many values a centralised critic gives
     share_parameters: bool = True  # one set of parameters for all agents of a group; false: one for each
     # one set of critic's parameters for all agents of a group; false: one for each
@@ -137,9 +140,7 @@ class PpoState:
     params: dict[str, PyTree] = learned()  # actor, critic
     optimiser: dict[str, PyTree]
     observation_moments: Moments = learned(parameters=False)
-    others_moments: dict[str, Moments] = learned(
-        parameters=False
-    )  # of what other groups observe, if the critic sees it
+    others_moments: dict[str, Moments] = learned(parameters=False)  # of the other groups that the critic sees
     state_moments: Moments = learned(parameters=False)
     value_moments: Moments = learned(parameters=False)
     coefficients: dict[str, Array]
