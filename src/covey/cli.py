@@ -310,6 +310,7 @@ def _evaluate(arguments: list[str]) -> None:
     for name in values.keys() - {"output", "render"}:
         values[name] = _scalar(values[name])
     options = registry.build_config(EvaluateOptions(), values, "evaluate")
+    from covey.experiment.configuration.partners import partner_value
     from covey.experiment.loading.evaluation import evaluate_run
 
     evaluate_run(
@@ -319,23 +320,11 @@ def _evaluate(arguments: list[str]) -> None:
         render=options.render,
         deterministic=options.deterministic,
         parameters=options.parameters.name,
-        partners=_partner_values(partners),
-        opponents=_partner_values(opponents),
+        partners={seat: partner_value(seat, text) for seat, text in partners.items()},
+        opponents={seat: partner_value(seat, text) for seat, text in opponents.items()},
         task={name: _scalar(value) for name, value in task.items()},
         trust=options.trust,
     )
-
-
-def _partner_values(values: dict[str, str]) -> dict[str, Any]:
-    """Names of partners as typed, `[a,b]` as a list, and `rotate` as true or false."""
-    return {
-        key: _scalar(text)
-        if key == "rotate"
-        else [item.strip() for item in text[1:-1].split(",")]
-        if text.startswith("[") and text.endswith("]")
-        else text
-        for key, text in values.items()
-    }
 
 
 def _with_prefix(prefix: str, arguments: list[str]) -> tuple[dict[str, str], list[str]]:

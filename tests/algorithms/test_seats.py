@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from covey.algorithms.base import make_team
-from covey.algorithms.seats import OWN, Seat, SeatedActing, score_own, seat_partners
+from covey.algorithms.seats import OWN, Seat, SeatedActing, played_by_team, seat_partners
 from covey.envs.base import first_step
+from covey.envs.batch import score_played
 from covey.types import Algorithm, Discrete, EnvSpec, GroupSpec, TimeStep
 
 SPEC = EnvSpec(groups={"agents": GroupSpec(num_agents=3, observation_shape=(1,), action=Discrete(9))}, time_limit=4)
@@ -81,5 +82,5 @@ def test_only_the_teams_own_agents_are_scored():
     timestep = step(1)
     group = dataclasses.replace(timestep.groups["agents"], reward=jnp.array([[1.0, 3.0, 100.0]]))
     timestep = dataclasses.replace(timestep, groups={"agents": group})
-    scored = score_own(timestep, {"agents": {OWN: jnp.array([[True, True, False]])}})
+    scored = score_played(timestep, played_by_team({"agents": {OWN: jnp.array([[True, True, False]])}}))
     assert float(scored.groups["agents"].reward.mean()) == 2.0  # (1 + 3) / 2

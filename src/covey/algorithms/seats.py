@@ -5,35 +5,53 @@ episode. With `rotate`, the seats of single agents move along the group's places
 episode, so that the team's own policy plays every place. Draws stay as they are until the episode ends.
 
 A partner acts for all agents of its group, as it did where it was trained, and only the actions of its seat are used.
-Its parameters are in the acting tree beside the team's own, so they are arguments of compiled programs.
+What it acts with is in the state beside the team's own, so it is an argument of compiled programs. No update changes it.
+
+The team learns from the steps of its own agents. To its algorithms an agent that a partner plays is one that is not
+alive: its steps have no weight in any loss, and critics that see the whole group see what it did.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from covey.types import Algorithm, Array, EnvSpec, Key, PyTree, TimeStep, pytree
+from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep, Transition, pytree
 
 OWN = "own_agents"  # among a group's extras: which of its agents the team's own policy plays, [B, A]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Seat:
-    """One agent of a group, or with `index=None` all of them, and the partners of which one plays each episode."""
+    """One agent of a group, or with `index=None` all of them, and the partners of which one plays each episode.
+
+    A partner only acts: its state is what it acts with.
+    """
 
     group: str
     index: int | None
     partners: tuple[Algorithm, ...]
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Seating:
+    """All seats of a task that partners take. `acting`: of each seat, what each of its partners acts with."""
+
+    seats: tuple[Seat, ...]
+    rotate: bool
+    acting: tuple[tuple[PyTree, ...], ...]
+
+
 @pytree
 class SeatedActing:
-    """own: of the team's own groups; partners: of each seat, one for each of its partners."""
+    """A team with partners: what it acts with, or with the team's state as `own`, its state.
+
+    own: of the team's own groups; partners: of each seat, what each of its partners acts with.
+    """
 
     own: PyTree
     partners: tuple[tuple[PyTree, ...], ...]
@@ -50,6 +68,31 @@ class SeatedCarry:
     partners: tuple[tuple[PyTree, ...], ...]
     drawn: tuple[Array, ...]
     offset: Array
+
+
+def learned_part(state: PyTree) -> PyTree:
+    """The part of a state that learns, by group: all of it, unless partners play beside the team."""
+    return state.own if isinstance(state, SeatedActing) else state
+
+
+def with_learned_part(state: PyTree, own: PyTree) -> PyTree:
+    """`state` with another part that learns; partners stay."""
+    return dataclasses.replace(state, own=own) if isinstance(state, SeatedActing) else own
+
+
+def learned_carry(carry: PyTree) -> PyTree:
+    """The part of a carry that belongs to the team's own networks."""
+    return carry.own if isinstance(carry, SeatedCarry) else carry
+
+
+def taken_groups(algorithm: Algorithm, spec: EnvSpec) -> tuple[str, ...]:
+    """The groups that partners play as a whole, so that nobody learns there."""
+    return tuple(group for group in spec.groups if algorithm.groups and group not in algorithm.groups)
+
+
+def played_by_team(extras: Mapping[str, Mapping[str, Any]]) -> dict[str, Array]:
+    """By group, which agents the team's own policy plays, `[B, A]`; without groups where it plays all."""
+    return {group: part[OWN] for group, part in extras.items() if OWN in part}
 
 
 def taken_places(seat: Seat, num_agents: int, offset: Array) -> Array:
@@ -86,18 +129,36 @@ def draw_seats(
     return dataclasses.replace(carry, drawn=drawn, offset=redraw(carry.offset, key_offset, places))
 
 
-def seat_partners(team: Algorithm, seats: Sequence[Seat], spec: EnvSpec, *, rotate: bool = False) -> Algorithm:
-    """`team`, which plays the groups that no seat takes whole, with partners in `seats`. It acts and does not learn.
+def learned_steps(steps: Transition) -> Transition:
+    """A group's steps `[T, B, …]` as its algorithm learns from them: agents that partners played are not alive."""
+    if OWN not in steps.extras:
+        return steps
+    extras = {name: value for name, value in steps.extras.items() if name != OWN}
+    return dataclasses.replace(steps, alive=steps.alive & steps.extras[OWN], extras=extras)
 
-    Its state is `SeatedActing` over the states of the team and of the partners. Each group's extras also hold `OWN`.
+
+def seat_partners(team: Algorithm, seats: Sequence[Seat], spec: EnvSpec, *, rotate: bool = False) -> Algorithm:
+    """`team`, which plays and learns the groups that no seat takes whole, with partners in `seats`.
+
+    Its state is `SeatedActing`; `init` leaves zeros for the partners, which are put in afterwards. Each group's extras
+    also hold `OWN`.
     """
 
+    def init(key: Key) -> SeatedActing:
+        # Shapes alone, so that what partners act with is no constant of the compiled program.
+        shapes = jax.eval_shape(lambda: tuple(tuple(partner.init(key) for partner in seat.partners) for seat in seats))
+        return SeatedActing(own=team.init(key), partners=jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes))
+
     def acting(state: SeatedActing) -> SeatedActing:
-        partners = tuple(
-            tuple(partner.acting(own) for partner, own in zip(seat.partners, states, strict=True))
-            for seat, states in zip(seats, state.partners, strict=True)
-        )
-        return SeatedActing(own=team.acting(state.own), partners=partners)
+        return SeatedActing(own=team.acting(state.own), partners=state.partners)
+
+    def update(
+        state: SeatedActing, batch: Batch, key: Key, progress: Array
+    ) -> tuple[SeatedActing, dict[str, Array], PyTree]:
+        transitions = {group: learned_steps(steps) for group, steps in batch.transitions.items()}
+        batch = dataclasses.replace(batch, transitions=transitions)
+        own, metrics, priorities = team.update(state.own, batch, key, progress)
+        return dataclasses.replace(state, own=own), metrics, priorities
 
     def initial_carry(num_envs: int) -> SeatedCarry:
         undrawn = jnp.full(num_envs, -1, jnp.int32)
@@ -123,14 +184,20 @@ def seat_partners(team: Algorithm, seats: Sequence[Seat], spec: EnvSpec, *, rota
             )
             carries.append(seat_carries)
             before = actions.get(seat.group)
-            actions[seat.group] = chosen if before is None else _where(places, chosen, before)
+            actions[seat.group] = chosen if before is None else select(places, chosen, before)
         own = own_agents(seats, spec, carry.offset)
         extras = {group: {**extras.get(group, {}), OWN: own[group]} for group in spec.groups}
         actions = {group: actions[group] for group in spec.groups}
         return actions, extras, dataclasses.replace(carry, own=own_carry, partners=tuple(carries))
 
     return Algorithm(
-        init=_never, acting=acting, initial_carry=initial_carry, act=act, update=_never, groups=team.groups
+        init=init,
+        acting=acting,
+        initial_carry=initial_carry,
+        act=act,
+        update=update,
+        sequence_length=team.sequence_length,
+        groups=team.groups,
     )
 
 
@@ -149,31 +216,11 @@ def _act_by_drawn(
         key_partner = jax.random.fold_in(key, number)
         own, _, next_carry = partner.act(acting[number], timestep, carries[number], key_partner, explore)
         next_carries.append(next_carry)
-        actions = own if actions is None else _where(drawn == number, own, actions)
+        actions = own if actions is None else select(drawn == number, own, actions)
     assert actions is not None, "a seat has at least one partner"
     return actions, tuple(next_carries)
 
 
-def score_own(timestep: TimeStep, extras: dict[str, dict[str, Any]]) -> TimeStep:
-    """`timestep` with rewards such that a group's mean over all agents is that over the agents the team itself plays.
-
-    Groups without agents of the team's own keep their rewards; they are not scored.
-    """
-    groups = dict(timestep.groups)
-    for group, step in timestep.groups.items():
-        own = extras.get(group, {}).get(OWN)
-        if own is not None:
-            count = own.sum(-1, keepdims=True)
-            share = jnp.where(own, own.shape[-1] / jnp.maximum(count, 1), 0.0)
-            reward = jnp.where(count > 0, step.reward * share, step.reward)
-            groups[group] = dataclasses.replace(step, reward=reward)
-    return dataclasses.replace(timestep, groups=groups)
-
-
-def _where(condition: Array, new: Array, old: Array) -> Array:
+def select(condition: Array, new: Array, old: Array) -> Array:
     """`jnp.where`, with `condition` over the leading axes."""
     return jnp.where(condition.reshape(condition.shape + (1,) * (new.ndim - condition.ndim)), new, old)
-
-
-def _never(*_: Any) -> Any:
-    raise NotImplementedError("a team with partners in its seats is made from policies, and does not learn")
