@@ -27,6 +27,7 @@ from covey.algorithms.critics import (
     require_memory_of_both,
     resolve_gradient,
 )
+from covey.algorithms.seats import OWN, beside_partners
 from covey.checks import above_zero, at_least, between_0_and_1
 from covey.networks.network import apply_after, apply_with_successors, make_network
 from covey.ops.losses import weighted_mean
@@ -193,6 +194,8 @@ def rate_successors(
 
     `action` is None where it is discrete: then values are those of all n actions.
     """
+    if action is not None:
+        action = beside_partners(action, ends.extras)
     inputs = ac.critics.inputs(first.observation, first.state, None if ac.discrete else first.action)
     next_inputs = ac.critics.inputs(ends.next_observation, ends.next_state, action)
     return ac.critics.evaluate_successors(params, inputs, next_inputs, first.reset)
@@ -231,10 +234,14 @@ def rate(ac: ActorCritic, params: PyTree, steps: Transition, action: Array | Non
 def rate_new_actions(ac: ActorCritic, params: PyTree, steps: Transition, action: Array) -> Array:
     """Values `[K, L − burn_in, N, A]` of continuous actions `[L − burn_in, N, A, …]` that the actor would take now."""
 
+    taken = steps.action[ac.burn_in :]
+    extras = {name: value[ac.burn_in :] for name, value in steps.extras.items() if name == OWN}
+    action = beside_partners(action, extras, taken)
+
     def values_of(action: Array) -> Array:
         return rate(ac, params, steps, jnp.concatenate([steps.action[: ac.burn_in], action]))[..., 0]
 
-    return own_values(values_of, action, steps.action[ac.burn_in :]) if ac.own_actions_only else values_of(action)
+    return own_values(values_of, action, taken) if ac.own_actions_only else values_of(action)
 
 
 def critic_loss(params: PyTree, ac: ActorCritic, samples: Samples) -> tuple[Array, Array]:

@@ -5,10 +5,12 @@ episode. With `rotate`, the seats of single agents move along the group's places
 episode, so that the team's own policy plays every place. Draws stay as they are until the episode ends.
 
 A partner acts for all agents of its group, as it did where it was trained, and only the actions of its seat are used.
-What it acts with is in the state beside the team's own, so it is an argument of compiled programs. No update changes it.
+What it acts with is in the state beside the team's own, so it is an argument of compiled programs. Updates leave it as
+it is.
 
 The team learns from the steps of its own agents. To its algorithms an agent that a partner plays is one that is not
-alive: its steps have no weight in any loss, and critics that see the whole group see what it did.
+alive: its steps have no weight in any loss, and critics that see the whole group see what it did. In updates from
+replay, partners also say what they would do at the successors of the steps (`NEXT_ACTION`), since critics may ask.
 """
 
 from __future__ import annotations
@@ -20,9 +22,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep, Transition, pytree
+from covey.types import Algorithm, Array, Batch, EnvSpec, GroupStep, Key, PyTree, TimeStep, Transition, pytree
 
-OWN = "own_agents"  # among a group's extras: which of its agents the team's own policy plays, [B, A]
+# Among a group's extras:
+OWN = "own_agents"  # which of its agents the team's own policy plays, [B, A]
+SEATED = "seated"  # who plays the others (`SeatedStep`)
+NEXT_ACTION = "partners_next_action"  # in updates from replay: what partners do at a step's successor, [B, A, …]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,6 +72,20 @@ class SeatedCarry:
     own: PyTree
     partners: tuple[tuple[PyTree, ...], ...]
     drawn: tuple[Array, ...]
+    offset: Array
+
+
+@pytree
+class SeatedStep:
+    """Who plays the seats of one group in a step.
+
+    drawn   [B] of each seat, as in `SeatedCarry`
+    carries     of each seat and each of its partners, after the step; () where it has no memory
+    offset  [B] as in `SeatedCarry`
+    """
+
+    drawn: tuple[Array, ...]
+    carries: tuple[tuple[PyTree, ...], ...]
     offset: Array
 
 
@@ -131,10 +150,59 @@ def draw_seats(
 
 def learned_steps(steps: Transition) -> Transition:
     """A group's steps `[T, B, …]` as its algorithm learns from them: agents that partners played are not alive."""
-    if OWN not in steps.extras:
-        return steps
-    extras = {name: value for name, value in steps.extras.items() if name != OWN}
+    extras = {name: value for name, value in steps.extras.items() if name != SEATED}
     return dataclasses.replace(steps, alive=steps.alive & steps.extras[OWN], extras=extras)
+
+
+def beside_partners(action: Array, extras: Mapping[str, Any], partners_action: Array | None = None) -> Array:
+    """Actions `[…, A, n]` that the team's policy takes, with those of partners in their places.
+
+    Partners take `partners_action`, or what they say that they do next (`NEXT_ACTION`)."""
+    if OWN not in extras:
+        return action
+    return select(extras[OWN], action, extras[NEXT_ACTION] if partners_action is None else partners_action)
+
+
+def successor_step(group: str, steps: Transition) -> TimeStep:
+    """What a group is shown after each of its steps, of which the axes `[T, B]` become one. The episode continues."""
+
+    def flat(leaf: Array) -> Array:
+        return leaf.reshape(-1, *leaf.shape[2:])
+
+    shown = GroupStep(
+        observation=steps.next_observation,
+        next_observation=steps.next_observation,
+        reward=steps.reward,
+        action_mask=steps.next_action_mask,
+        alive=steps.alive,
+        terminated=steps.terminated,
+        next_action_mask=steps.next_action_mask,
+    )
+    never = jnp.zeros_like(steps.last)
+    timestep = TimeStep(
+        groups={group: shown},
+        truncated=never,
+        last=never,
+        state=steps.next_state,
+        next_state=steps.next_state,
+        metrics={},
+    )
+    return jax.tree.map(flat, timestep)
+
+
+def partners_next_action(
+    seats: Sequence[Seat], group: str, acting: Sequence[tuple[PyTree, ...]], steps: Transition, key: Key
+) -> Array:
+    """What the partners of a group do at the successors of its steps `[T, B, …]`; zeros in the team's own places."""
+    timestep, who = successor_step(group, steps), steps.extras[SEATED]
+    drawn, carries, offset = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (who.drawn, who.carries, who.offset))
+    result = jnp.zeros((offset.shape[0], *steps.action.shape[2:]), steps.action.dtype)
+    here = [number for number, seat in enumerate(seats) if seat.group == group]
+    for position, number in enumerate(here):
+        seat, key_seat = seats[number], jax.random.fold_in(key, number)
+        chosen, _ = _act_by_drawn(seat, acting[number], timestep, carries[position], drawn[position], key_seat, True)
+        result = select(taken_places(seat, steps.alive.shape[-1], offset), chosen, result)
+    return result.reshape(steps.action.shape)
 
 
 def seat_partners(team: Algorithm, seats: Sequence[Seat], spec: EnvSpec, *, rotate: bool = False) -> Algorithm:
@@ -155,7 +223,14 @@ def seat_partners(team: Algorithm, seats: Sequence[Seat], spec: EnvSpec, *, rota
     def update(
         state: SeatedActing, batch: Batch, key: Key, progress: Array
     ) -> tuple[SeatedActing, dict[str, Array], PyTree]:
-        transitions = {group: learned_steps(steps) for group, steps in batch.transitions.items()}
+        transitions = {}
+        for group, steps in batch.transitions.items():
+            transitions[group] = learned_steps(steps)
+            if batch.final is None:  # out of replay; where no critic asks, the compiler leaves it out
+                key_next = jax.random.fold_in(key, list(spec.groups).index(group))
+                action = partners_next_action(seats, group, state.partners, steps, key_next)
+                extras = transitions[group].extras | {NEXT_ACTION: action}
+                transitions[group] = dataclasses.replace(transitions[group], extras=extras)
         batch = dataclasses.replace(batch, transitions=transitions)
         own, metrics, priorities = team.update(state.own, batch, key, progress)
         return dataclasses.replace(state, own=own), metrics, priorities
@@ -185,10 +260,11 @@ def seat_partners(team: Algorithm, seats: Sequence[Seat], spec: EnvSpec, *, rota
             carries.append(seat_carries)
             before = actions.get(seat.group)
             actions[seat.group] = chosen if before is None else select(places, chosen, before)
-        own = own_agents(seats, spec, carry.offset)
-        extras = {group: {**extras.get(group, {}), OWN: own[group]} for group in spec.groups}
-        actions = {group: actions[group] for group in spec.groups}
-        return actions, extras, dataclasses.replace(carry, own=own_carry, partners=tuple(carries))
+        carry = dataclasses.replace(carry, own=own_carry, partners=tuple(carries))
+        seated = {
+            group: {**extras.get(group, {}), **_seated_extras(seats, spec, group, carry)} for group in spec.groups
+        }
+        return {group: actions[group] for group in spec.groups}, seated, carry
 
     return Algorithm(
         init=init,
@@ -199,6 +275,16 @@ def seat_partners(team: Algorithm, seats: Sequence[Seat], spec: EnvSpec, *, rota
         sequence_length=team.sequence_length,
         groups=team.groups,
     )
+
+
+def _seated_extras(seats: Sequence[Seat], spec: EnvSpec, group: str, carry: SeatedCarry) -> dict[str, PyTree]:
+    here = [number for number, seat in enumerate(seats) if seat.group == group]
+    who = SeatedStep(
+        drawn=tuple(carry.drawn[number] for number in here),
+        carries=tuple(carry.partners[number] for number in here),
+        offset=carry.offset,
+    )
+    return {OWN: own_agents(seats, spec, carry.offset)[group], SEATED: who}
 
 
 def _act_by_drawn(

@@ -210,8 +210,9 @@ class Config:
     run_dir: str | None = field(None, identity=False, compared=False, compiled=False)
     # run directory to start from: what it learned is taken, optimiser and schedules start fresh; null: from scratch
     init_from: str | None = field(None, compiled=False)
-    # who plays some seats in place of the team and does not learn, by seat: GROUP.INDEX or GROUP, each random, reference,
-    # a run directory, or a list of which one is drawn for each episode; rotate: true draws the places of single agents
+    # who plays some seats in place of the team and does not learn: by seat, GROUP.INDEX or GROUP, one of random,
+    # reference and a run directory, or a list of which one is drawn for each episode; rotate=true draws the places of
+    # single agents for each episode
     partners: dict[str, Any] = field(default_factory=dict, newer=True)
     # modules of your own to import first, which register tasks, models or algorithms
     imports: tuple[str, ...] = field((), compared=False)

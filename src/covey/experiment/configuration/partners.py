@@ -1,4 +1,4 @@
-"""Who plays some seats in place of the team, as a configuration names them: `partners.GROUP.INDEX=…`, `partners.GROUP=…`.
+"""Who plays some seats in place of the team, as a configuration names them: `partners.GROUP=…`, `partners.GROUP.1=…`.
 
 In a `Config`, partners are a flat mapping from seats (`agents.1`, or `agents` for the whole group) to a name or a list
 of names, of which one is drawn for each episode. `rotate` is among its keys. `opponents.` is another name for

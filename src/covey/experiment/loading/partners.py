@@ -7,7 +7,7 @@ A seat is one agent of a group (`partners.agents.1=…`) or a whole group (`part
     a directory   another run's group of the same name
 
 or by a list of these, of which one is drawn for each episode. So a team is scored beside the same partners, or against
-the same opponents, as any other (`covey evaluate RUN partners.adversary=random`), and learns beside them in the same way
+the same opponents, as any other (`covey evaluate RUN partners.adversary=random`), and learns beside them likewise
 (`covey train … partners.agents.1=RUN`).
 
 A run that learns beside another run keeps a copy of what that acts with, as a small run directory of its own:
