@@ -13,6 +13,7 @@ import numpy as np
 
 from covey import metrics as names
 from covey import registry
+from covey.algorithms.seats import taken_groups
 from covey.envs.base import Env
 from covey.errors import UsageError
 from covey.experiment.configuration.partners import describe_seat, join_partners, partners_in_evaluation
@@ -106,7 +107,7 @@ class Players:
 def make_players(
     policy: Policy, partners: Mapping[str, Any], changes: Mapping[str, Any], trust: bool = False
 ) -> Players:
-    if not partners and not changes:
+    if not partners and not changes and not taken_groups(policy.algorithm, policy.env.spec):
         return Players(env=policy.env, algorithm=policy.algorithm, learner=policy.learner)
     config = policy.config
     fields = registry.build_config(config.task.config, dict(changes), "task")
