@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -15,11 +20,14 @@ from covey import registry
 from covey.envs.base import Actions, first_step, next_step
 from covey.envs.probes import GROUP, Probe, ProbeConfig
 from covey.errors import UsageError
+from covey.experiment.configuration.compose import compose
 from covey.experiment.loading.evaluation import evaluate_run
 from covey.experiment.loading.policy import load
 from covey.experiment.recording.checkpoint import Checkpoints
 from covey.experiment.recording.run_directory import RunDirectory
-from covey.experiment.running.experiment import Experiment, resume
+from covey.experiment.running.build import build
+from covey.experiment.running.experiment import Experiment, as_override, resume, train
+from covey.experiment.running.program_store import experiment_name
 from covey.types import Continuous, Discrete, EnvSpec, Key, PyTree, TimeStep
 
 MATCH, NEAR = "test/match", "test/near"
@@ -290,3 +298,58 @@ def test_a_partner_of_another_task(partner, tmp_path):
     empty.mkdir()
     with pytest.raises(UsageError, match=f"partners.agents.1={empty}: .* is not a run directory"):
         run(tmp_path / "run", "ippo", 1, {"agents.1": str(empty)})
+
+
+def test_killed_and_resumed_to_the_bit(tmp_path, same_bits):
+    """A real process and a real kill: learning from replay beside one of two partners, of which one has memory."""
+    memory = {"task": "probe/memory"}
+    gru = {"model": "gru", "model__layers": [8], "model__hidden_size": 8, "model__layers_after": []}
+    partner = run(tmp_path / "partner", "ippo", 2, **memory, **gru)
+    iterations = 60
+    fields = FIELDS | {
+        "task": "probe/memory",
+        "algorithm": "iql",
+        "experiment.frames": iterations * FRAMES,
+        "experiment.checkpoint_interval": 4 * FRAMES,
+        "experiment.random_frames": 64,
+        "experiment.updates": 2,
+        "experiment.buffer.size": 1024,
+        "partners.agents.0": [str(partner), "random"],
+        "partners.rotate": True,
+    }
+    words = [f"{name}={as_override(value)}" for name, value in fields.items()]
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    train(compose([*words, f"run_dir={whole}"]))
+    process = subprocess.Popen([sys.executable, "-m", "covey.cli", "train", *words, f"run_dir={killed}"])
+    metrics = killed / "metrics.jsonl"
+    deadline = time.monotonic() + 200
+    while process.poll() is None and not (metrics.exists() and metrics.read_bytes().count(b"\n") > iterations // 2):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    process.kill()
+    assert process.wait() in (0, -signal.SIGKILL)
+    shutil.rmtree(partner)
+    resume(killed)
+    same_bits(saved(killed), saved(whole))
+    assert last_return(killed) == last_return(whole)
+
+
+def test_programs_are_told_apart_by_what_partners_are(partner, tmp_path):
+    """The same words name another program where the partner's own run has another network."""
+    config = compose(["task=probe/copy", f"partners.agents.1={partner}"])
+    devices = jax.devices()[:1]
+    own = compose(["task=probe/copy"])
+    names = [
+        experiment_name(config, devices, 1, [own]),
+        experiment_name(config, devices, 1, [compose(["task=probe/copy", "model.layers=[3]"])]),
+        experiment_name(config, devices, 1),
+    ]
+    assert len(set(names)) == 3 and None not in names
+    assert experiment_name(config, devices, 1, [own]) == names[0]
+
+
+def test_without_partners_nothing_is_wrapped():
+    parts = build(compose(["task=probe/copy", "algorithm=ippo", "experiment.devices=1"]), jax.devices()[:1])
+    assert parts.partners == () and parts.opponents == ()
+    assert set(jax.eval_shape(parts.algorithm.init, jax.random.key(0))) == {"agents"}
+    assert jax.tree.leaves(parts.algorithm.initial_carry(2)) == []
