@@ -65,6 +65,8 @@ KEYS_HELP = """\
   run_dir=runs/first              default: runs/TASK-ALGORITHM-SEED-TIME
   init_from=runs/other            start from what another run learned, where shapes fit: parameters, target networks,
                                   moments; optimiser and schedules start fresh
+  partners.GROUP.1=runs/other     who plays agent 1 of a group and does not learn: a run directory, random or reference;
+                                  partners.GROUP=…, or opponents.GROUP=…, takes the whole group (covey help partners)
   callbacks=[my_module:MyClass]   your own code between iterations (examples/callbacks.py)
   jit=false                       acting and learning uncompiled, for breakpoints; evaluations and the steps of
                                   covey's own tasks stay compiled, those of your tasks do not
@@ -520,7 +522,8 @@ Plays episodes with a trained team and prints its returns.
   deterministic=true          greedy, or sampled if false; default: greedy, except policies over discrete actions
   parameters=final            or best
   partners.GROUP.1=random     who plays agent 1 of a group instead of the team, which is scored by its own agents;
-                              a list ([random,runs/other]) draws one for each episode
+                              a list ([random,runs/other]) draws one for each episode; default: as in training, and
+                              team gives the seat back to the run itself
   partners.rotate=true        draw for each episode which places of their group such partners take
   partners.GROUP=random       the same for a whole group; opponents.GROUP is another name for it
   opponents.GROUP=random      who plays a group instead of the team: random, reference (the task's own hand-written

@@ -211,10 +211,10 @@ class TrainingPartners:
         return [policy.config for policy in self.policies.values()]
 
 
-def find_partners(config: Config, run: Path | None = None) -> TrainingPartners | None:
+def find_partners(config: Config, run: Path | None = None, trust: bool = False) -> TrainingPartners | None:
     """The partners that `config` names; None where it names none. Raises UsageError where one does not fit the task.
 
-    Those that have a copy in the run directory `run` come from there."""
+    Those that have a copy in the run directory `run` come from there. `trust` lets them import their code."""
     if not config.partners:
         return None
     env = build_env(config)
@@ -228,7 +228,7 @@ def find_partners(config: Config, run: Path | None = None) -> TrainingPartners |
             if source in (RANDOM, REFERENCE):
                 made.append(make_partner(env, name.group, source))
                 continue
-            policies[copy] = _read_partner(name.key, source, where)
+            policies[copy] = _read_partner(name.key, source, where, trust)
             made.append(_member(policies[copy], env, name.group, name.group))
         seats.append(Seat(group=name.group, index=name.index, partners=tuple(partner for partner, _ in made)))
         acting.append(tuple(jax.tree.map(np.asarray, state) for _, state in made))
@@ -236,11 +236,11 @@ def find_partners(config: Config, run: Path | None = None) -> TrainingPartners |
     return TrainingPartners(seating=seating, policies=policies)
 
 
-def _read_partner(key: str, source: str, where: Path) -> Policy:
+def _read_partner(key: str, source: str, where: Path, trust: bool) -> Policy:
     if not where.is_dir():
         raise UsageError(f"partners.{key}={source}: give {RANDOM}, {REFERENCE} or a run directory")
     try:
-        return read_policy(where)
+        return read_policy(where, trust=trust)
     except CoveyError as error:  # bad input, whatever the reason: nothing has started
         raise UsageError(f"partners.{key}={source}: {error}") from error
 

@@ -166,7 +166,7 @@ def resume(
         for _, run in seeds:
             if not run.is_current():
                 raise UsageError(f"{run.path}: config.yaml has just been changed by another command; try again")
-        return _resume_batches([(prepare(config)[0], run) for config, run in seeds], callbacks, store)
+        return _resume_batches([(prepare(config)[0], run) for config, run in seeds], callbacks, store, trust)
 
 
 def runs_to_resume(
@@ -209,7 +209,10 @@ def check_frames(config: Config, run: RunDirectory) -> None:
 
 
 def _resume_batches(
-    seeds: Sequence[tuple[Config, RunDirectory]], callbacks: Sequence[Callback], store: ProgramStore | None
+    seeds: Sequence[tuple[Config, RunDirectory]],
+    callbacks: Sequence[Callback],
+    store: ProgramStore | None,
+    trust: bool = False,
 ) -> list[Summary]:
     summaries = []
     for number, batch in enumerate(resumed_together(seeds, callbacks)):
@@ -217,7 +220,7 @@ def _resume_batches(
         _, devices = prepare(config)
         # Needed only where nothing was saved yet; by now the other run may be gone.
         source = read_source(config.init_from) if config.init_from and not has_begun(run) else None
-        partners = find_partners(config, run.path)
+        partners = find_partners(config, run.path, trust)
         shelf = Shelf.of(store, config, devices, len(batch), configs_of(partners))
         parts = build(config, devices, len(batch), trace=shelf.kept is None, seating=seating_of(partners))
         initial_learner = initial_learner_from(source, parts)
