@@ -194,7 +194,8 @@ def partners_next_action(
     seats: Sequence[Seat], group: str, acting: Sequence[tuple[PyTree, ...]], steps: Transition, key: Key
 ) -> Array:
     """What the partners of a group do at the successors of its steps `[T, B, …]`; zeros in the team's own places."""
-    timestep, who = successor_step(group, steps), steps.extras[SEATED]
+    timestep = successor_step(group, steps)
+    who: Any = steps.extras[SEATED]
     drawn, carries, offset = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (who.drawn, who.carries, who.offset))
     result = jnp.zeros((offset.shape[0], *steps.action.shape[2:]), steps.action.dtype)
     here = [number for number, seat in enumerate(seats) if seat.group == group]
