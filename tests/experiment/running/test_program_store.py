@@ -86,6 +86,19 @@ def test_programs_are_found_again_and_compute_the_same(config, store, no_jax_cac
     jax.tree.map(np.testing.assert_array_equal, learn(compiled), learn(loaded))
 
 
+def test_programs_that_differ_only_in_what_they_do_not_read_are_told_apart(store, no_jax_cache):
+    """Evaluating MASAC and ISAC is the same code, over critics of other shapes that it never reads."""
+    devices, key = jax.devices()[:1], host_key(0)
+    act = jax.jit(lambda learner, key: learner["actor"] + jax.random.uniform(key))
+    for size in (3, 1):
+        learner = {"actor": np.ones(2, np.float32), "critic": np.ones(size, np.float32)}
+        compiled, _ = store.compile(act.lower(learner, key), None, devices)
+        assert compiled(learner, key).shape == (2,)
+        for thread in threading.enumerate():
+            if "_save" in thread.name:
+                thread.join()
+
+
 def test_a_damaged_program_is_compiled_again(config, store, no_jax_cache):
     devices = jax.devices()[:1]
     keep(store, config, devices)

@@ -118,7 +118,9 @@ class ProgramStore:
         self, lowered: Lowered, options: Mapping[str, Any] | None, devices: Sequence[Any]
     ) -> tuple[Compiled, str]:
         """The program, compiled for `devices`, and its digest: loaded if it was compiled before."""
-        name = digest([lowered.as_text(), dict(options or {}), _describe(devices), surroundings()])
+        # The text leaves out arguments that the program does not read, but the program insists on their shapes.
+        signature = str((lowered.args_info, lowered.out_info))
+        name = digest([lowered.as_text(), signature, dict(options or {}), _describe(devices), surroundings()])
         compiled = self.load(name, devices, lowered.in_tree, lowered.out_tree)
         if compiled is None:
             compiled = compile_lowered(lowered, options)
