@@ -54,6 +54,7 @@ class Entry:
     config: Any  # a dataclass, an instance of one, or `module:attribute` of either
     fields: Mapping[str, Any]  # what this name changes in it
     capabilities: Capabilities = Capabilities()  # of an algorithm
+    takes_dictionaries: bool = False  # of a model: observations may be dictionaries of arrays
 
     @property
     def loop(self) -> str:
@@ -93,6 +94,7 @@ class Registry:
         description: str,
         fields: Mapping[str, Any] | None = None,
         capabilities: Capabilities = Capabilities(),
+        takes_dictionaries: bool = False,
     ) -> None:
         if not isinstance(config, str) and not dataclasses.is_dataclass(config):
             raise UsageError(f"{self.kind} '{name}': config must be a dataclass or an instance of one, not {config!r}")
@@ -103,6 +105,7 @@ class Registry:
             config=config,
             fields=fields or {},
             capabilities=capabilities,
+            takes_dictionaries=takes_dictionaries,
         )
 
     def __getitem__(self, name: str) -> Entry:
@@ -136,9 +139,15 @@ def register_task(
     tasks.register(name, make, config=config, description=description, fields=fields)
 
 
-def register_model(name: str, make: Callable[..., Any] | str, *, config: Any, description: str) -> None:
-    """Registers a model: `make(config, input_shape, rngs)` returns an nnx module."""
-    models.register(name, make, config=config, description=description)
+def register_model(
+    name: str, make: Callable[..., Any] | str, *, config: Any, description: str, takes_dictionaries: bool = False
+) -> None:
+    """Registers a model: `make(config, input_shape, rngs)` returns an nnx module.
+
+    With `takes_dictionaries`, `input_shape` is a dictionary of shapes where observations are dictionaries of arrays,
+    and the module is called with such a dictionary. Otherwise covey refuses the model there, in one line.
+    """
+    models.register(name, make, config=config, description=description, takes_dictionaries=takes_dictionaries)
 
 
 def register_algorithm(

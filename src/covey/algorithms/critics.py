@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import math
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
 from covey.networks.network import Model, Network, apply_after, apply_with_successors, make_network
-from covey.types import Array, EnvSpec, Key, PyTree
+from covey.observations import flat_size, flatten, leading_shape
+from covey.types import Array, EnvSpec, Key, Observation, ObservationShape, PyTree
 
 
 class CriticSees(enum.Enum):
@@ -60,14 +60,14 @@ def resolve(sees: CriticSees, spec: EnvSpec, model: Model) -> CriticSees:
     return sees
 
 
-def seen_shape(sees: CriticSees, spec: EnvSpec, group: str) -> tuple[int, ...]:
+def seen_shape(sees: CriticSees, spec: EnvSpec, group: str) -> ObservationShape:
     group_spec = spec.groups[group]
     match sees:
         case CriticSees.state:
             assert spec.state_shape is not None
             return spec.state_shape
         case CriticSees.joint:
-            return (group_spec.num_agents * math.prod(group_spec.observation_shape),)
+            return (group_spec.num_agents * flat_size(group_spec.observation_shape),)
         case _:
             return group_spec.observation_shape
 
@@ -85,9 +85,9 @@ class Critics:
     """
 
     init: Callable[[Key], PyTree]
-    evaluate: Callable[[PyTree, Array, Array, int], Array]
-    evaluate_successors: Callable[[PyTree, Array, Array, Array], Array]
-    inputs: Callable[[Array, Array | None, Array | None], Array]
+    evaluate: Callable[[PyTree, Observation, Array, int], Array]
+    evaluate_successors: Callable[[PyTree, Observation, Observation, Array], Array]
+    inputs: Callable[[Observation, Observation | None, Array | None], Observation]
     recurrent: bool
 
 
@@ -130,7 +130,7 @@ def make_critics(
     sees = resolve(sees, spec, model)
     centralised = sees is not CriticSees.own
     num_agents = spec.groups[group].num_agents
-    size = math.prod(seen_shape(sees, spec, group)) + action_size * (num_agents if centralised else 1)
+    size = flat_size(seen_shape(sees, spec, group)) + action_size * (num_agents if centralised else 1)
     shape = seen_shape(sees, spec, group) if action_size == 0 else (size,)
     stacked = centralised and share_parameters  # one network gives all agents' values
     different = outputs is CriticOutputs.per_agent or action_size == 0  # what is one agent's best action is not all's
@@ -154,30 +154,30 @@ def make_critics(
     def init(key: Key) -> PyTree:
         return {f"critic_{k}": network.init(each) for k, each in enumerate(jax.random.split(key, num_critics))}
 
-    def evaluate(params: PyTree, inputs: Array, reset: Array, burn_in: int) -> Array:
+    def evaluate(params: PyTree, inputs: Observation, reset: Array, burn_in: int) -> Array:
         carry = network.initial_carry(reset.shape[1])
         values = [apply_after(network, own, inputs, carry, reset, burn_in) for own in params.values()]
         return jnp.stack([by_agent(value) for value in values])
 
-    def evaluate_successors(params: PyTree, inputs: Array, next_inputs: Array, reset: Array) -> Array:
+    def evaluate_successors(params: PyTree, inputs: Observation, next_inputs: Observation, reset: Array) -> Array:
         carry = network.initial_carry(reset.shape[1])
         values = [apply_with_successors(network, own, inputs, next_inputs, carry, reset)[1] for own in params.values()]
         return jnp.stack([by_agent(value) for value in values])
 
-    def inputs(observation: Array, state: Array | None, action: Array | None) -> Array:
-        leading = observation.shape[:3]
+    def inputs(observation: Observation, state: Observation | None, action: Array | None) -> Observation:
+        leading = leading_shape(observation, 3)
         if sees is CriticSees.own:
             if action is None:
                 return observation
-            return jnp.concatenate([observation.reshape(*leading, -1), action], -1)
+            return jnp.concatenate([flatten(observation, 3), action], -1)
         if sees is CriticSees.joint:  # agent by agent, so that models that read the team find each one's part
-            each = observation.reshape(*leading, -1)
+            each = flatten(observation, 3)
             each = each if action is None else jnp.concatenate([each, action], -1)
             return each.reshape(*leading[:2], -1)
         assert state is not None
         if action is None:
             return state
-        return jnp.concatenate([state.reshape(*leading[:2], -1), action.reshape(*leading[:2], -1)], -1)
+        return jnp.concatenate([flatten(state, 2), action.reshape(*leading[:2], -1)], -1)
 
     return Critics(
         init=init,

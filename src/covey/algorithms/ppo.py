@@ -36,6 +36,7 @@ from covey.algorithms.base import Context, descend, init_coefficients, make_opti
 from covey.algorithms.critics import CriticOutputs, CriticSees, resolve
 from covey.algorithms.policies import Inputs, TeamPolicy, make_independent_policy
 from covey.checks import above_zero, at_least, between_0_and_1
+from covey.observations import flatten, map_entries
 from covey.ops import random
 from covey.ops.blocks import mean_over_blocks
 from covey.ops.devices import mean_over_devices
@@ -48,13 +49,34 @@ from covey.ops.losses import (
     weigh,
     weighted_mean,
 )
-from covey.ops.normalisation import Moments, batch_moments, init_moments, merge_moments, normalise, scale_up
+from covey.ops.normalisation import (
+    Moments,
+    batch_moments,
+    init_moments,
+    merge_entries,
+    merge_moments,
+    normalise,
+    normalise_entries,
+    scale_up,
+)
 from covey.ops.returns import gae
 from covey.ops.schedules import Schedule, scheduled
 from covey.ops.seeds import any_seed
 from covey.ops.sequences import cut, take
 from covey.ops.shuffle import random_order
-from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep, Transition, learned, pytree
+from covey.types import (
+    Algorithm,
+    Array,
+    Batch,
+    EnvSpec,
+    Key,
+    Observation,
+    PyTree,
+    TimeStep,
+    Transition,
+    learned,
+    pytree,
+)
 
 
 class AdvantageNormalisation(enum.Enum):
@@ -131,8 +153,8 @@ class PpoState:
 
     params: dict[str, PyTree] = learned()  # actor, critic
     optimiser: dict[str, PyTree]
-    observation_moments: Moments = learned(parameters=False)
-    state_moments: Moments = learned(parameters=False)
+    observation_moments: PyTree = learned(parameters=False)  # Moments of the array, or of each entry
+    state_moments: PyTree = learned(parameters=False)
     value_moments: Moments = learned(parameters=False)
     coefficients: dict[str, Array]
 
@@ -142,8 +164,8 @@ class PpoActing:
     """What acting needs of the state."""
 
     params: dict[str, PyTree]
-    observation_moments: Moments
-    state_moments: Moments
+    observation_moments: PyTree
+    state_moments: PyTree
     value_moments: Moments
 
 
@@ -151,8 +173,8 @@ class PpoActing:
 class Samples:
     """A batch flattened for learning: N sequences of L steps, `[N, L, …]`; carries are `[N, …]`."""
 
-    observation: Array
-    critic_input: Array
+    observation: Observation
+    critic_input: Observation
     reset: Array
     action_mask: Array | None
     weight: Array  # what each agent's step counts for in losses: nothing after its death
@@ -198,8 +220,8 @@ def init(ppo: Ppo, key: Key) -> PpoState:
     return PpoState(
         params=params,
         optimiser={name: ppo.optimiser.init(part) for name, part in params.items()},
-        observation_moments=init_moments(ppo.spec.groups[ppo.group].observation_shape),
-        state_moments=init_moments(ppo.spec.state_shape or ()),
+        observation_moments=map_entries(init_moments, ppo.spec.groups[ppo.group].observation_shape),
+        state_moments=map_entries(init_moments, ppo.spec.state_shape or ()),
         value_moments=init_moments(),
         coefficients=init_coefficients(ppo.config, "lr", "entropy_coef", "value_coef", "clip", "gamma", "gae_lambda"),
     )
@@ -219,22 +241,27 @@ def acting(state: PpoState) -> PpoActing:
 
 
 def observe(
-    ppo: Ppo, acting: PpoActing, observation: Array, global_state: Array | None, mask: Array | None, reset: Array
+    ppo: Ppo,
+    acting: PpoActing,
+    observation: Observation,
+    global_state: Observation | None,
+    mask: Array | None,
+    reset: Array,
 ) -> Inputs:
     """What actor and critic are shown, normalised where asked for: `Inputs` of `[T, B, …]`."""
     normalised = ppo.config.observation_normalisation
     if normalised:
-        observation = normalise(observation, acting.observation_moments, clip=OBSERVATION_CLIP)
+        observation = normalise_entries(observation, acting.observation_moments, clip=OBSERVATION_CLIP)
     match ppo.sees:
         case CriticSees.own:
             critic_input = observation
         case CriticSees.joint:  # [T, B, A, …] to [T, B, A * …]
-            critic_input = observation.reshape(*observation.shape[:2], -1)
+            critic_input = flatten(observation, 3).reshape(*reset.shape, -1)
         case _:
             assert global_state is not None
             critic_input = global_state
             if normalised:
-                critic_input = normalise(global_state, acting.state_moments, clip=OBSERVATION_CLIP)
+                critic_input = normalise_entries(global_state, acting.state_moments, clip=OBSERVATION_CLIP)
     return Inputs(observation=observation, critic_input=critic_input, action_mask=mask, reset=reset)
 
 
@@ -252,16 +279,17 @@ def act(
     ppo: Ppo, acting: PpoActing, timestep: TimeStep, carry: PyTree, key: Key, explore: bool
 ) -> tuple[Array, dict[str, Array], PyTree]:
     """Actions `[B, A, …]`, what `update` needs to know of them (each `[B, A, …]`), and the next carry."""
-    step = timestep.groups[ppo.group]
     # One step of time: [1, B, …].
-    mask, state, next_state = jax.tree.map(lambda x: x[None], (step.action_mask, timestep.state, timestep.next_state))
-    inputs = observe(ppo, acting, step.observation[None], state, mask, timestep.last[None])
+    step, state, next_state = jax.tree.map(
+        lambda x: x[None], (timestep.groups[ppo.group], timestep.state, timestep.next_state)
+    )
+    inputs = observe(ppo, acting, step.observation, state, step.action_mask, timestep.last[None])
     sampled, next_carry = ppo.policy.sample(acting.params, inputs, carry, key, explore)
 
     def output_of_successor() -> Array:
         # The episode's memory continues to its true last observation, so the carry is not reset here.
         never = jnp.zeros_like(timestep.last[None])
-        successor = observe(ppo, acting, step.next_observation[None], next_state, mask, never)
+        successor = observe(ppo, acting, step.next_observation, next_state, step.action_mask, never)
         return ppo.policy.evaluate_critic(acting.params, successor, carry)
 
     # Without a truncation nobody asks for it. Zero, since what is acted on may belong to the next episode.
@@ -449,12 +477,12 @@ def _update_observation_moments(
     """After the update, so that an iteration learns with the same normalisation that it acted with."""
     if not config.observation_normalisation:
         return state
-    observed = batch_moments(transitions.observation.astype(jnp.float32), transitions.alive, axis)
-    state = dataclasses.replace(state, observation_moments=merge_moments(state.observation_moments, observed))
+    observed = merge_entries(state.observation_moments, transitions.observation, transitions.alive, axis)
+    state = dataclasses.replace(state, observation_moments=observed)
     if transitions.state is None:
         return state
-    seen = batch_moments(transitions.state, jnp.ones(transitions.last.shape, bool), axis)
-    return dataclasses.replace(state, state_moments=merge_moments(state.state_moments, seen))
+    always = jnp.ones(transitions.last.shape, bool)
+    return dataclasses.replace(state, state_moments=merge_entries(state.state_moments, transitions.state, always, axis))
 
 
 # ------------------------------------------------------------------------------------------------------------ make
