@@ -26,6 +26,7 @@ from covey.envs.base import Env
 from covey.errors import UsageError, unknown_name
 from covey.experiment.loading.policy import Policy, load
 from covey.experiment.running.build import build_group
+from covey.observations import describe_shape
 from covey.types import Algorithm, Array, EnvSpec, GroupSpec, Key, PyTree, TimeStep
 
 RANDOM, REFERENCE = "random", "reference"
@@ -162,9 +163,9 @@ def _check_fit(member: Algorithm, learner: PyTree, env: Env, group: str, trained
     except (TypeError, ValueError) as error:
         raise UsageError(
             f"the networks of group '{group}' were trained for {trained.num_agents} agents that observe "
-            f"{list(trained.observation_shape)}, and do not fit {spec.num_agents} that observe "
-            f"{list(spec.observation_shape)} (algorithm.agent_ids=false makes observations of one size, and a "
-            "centralised critic takes any number of agents with a model over them, such as critic_model=gnn)"
+            f"{describe_shape(trained.observation_shape)}, and do not fit {spec.num_agents} that observe "
+            f"{describe_shape(spec.observation_shape)} (algorithm.agent_ids=false makes observations of one size, and "
+            "a centralised critic takes any number of agents with a model over them, such as critic_model=gnn)"
         ) from error
 
 
