@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 import jax
@@ -120,6 +120,9 @@ class EnvSpec:
 
     `teams` says which groups cooperate: groups of one team do, teams oppose each other. Empty: all groups are one team.
     The first team is the one that the task is about: `mean_return` is the mean over its groups.
+
+    `shared_rewards` lists sets of groups of one team whose agents all learn from the same reward at every step. Within
+    a single group, `GroupSpec.shared_reward` says it.
     """
 
     groups: Mapping[str, GroupSpec]
@@ -129,16 +132,29 @@ class EnvSpec:
     returns: str = ""
     keeps_lifetimes: bool = False
     teams: tuple[tuple[str, ...], ...] = ()
+    shared_rewards: tuple[tuple[str, ...], ...] = ()
 
     def __post_init__(self) -> None:
         named = [group for team in self.teams for group in team]
         if self.teams and sorted(named) != sorted(self.groups):
             raise ValueError(f"teams={self.teams} must name each of the groups {', '.join(self.groups)} once")
+        for sharing in self.shared_rewards:
+            if not any(set(sharing) <= set(team) for team in self.cooperating):
+                raise ValueError(f"shared_rewards={self.shared_rewards}: {', '.join(sharing)} are not of one team")
 
     @property
     def cooperating(self) -> tuple[tuple[str, ...], ...]:
         """The teams, also where all groups are one."""
         return self.teams or (tuple(self.groups),)
+
+    def team_of(self, group: str) -> tuple[str, ...]:
+        """The groups that cooperate with `group`, itself included, in the order of `groups`."""
+        team = next(team for team in self.cooperating if group in team)
+        return tuple(name for name in self.groups if name in team)
+
+    def share_reward(self, groups: Collection[str]) -> bool:
+        """Whether all agents of all of these groups learn from the same reward at every step."""
+        return any(set(groups) <= set(sharing) for sharing in self.shared_rewards)
 
 
 # ----------------------------------------------------------------------------------------------------- time steps
@@ -225,10 +241,12 @@ class Transition:
 class Batch:
     """What `update` learns from.
 
-    transitions  [T, B, …]  of each group
+    transitions  [T, B, …]  of each group: an algorithm for one group may also look at those of the others
     carries      [S, B, …]  the carry before each of the S = T / sequence_length contiguous sequences
     final        [B]        the time step after the last transition, for bootstrapping, and the carry that goes with it
     weight       [B]        what each sequence counts for in losses, or None where all count alike
+    next_actions [.., B, …] by other groups' policies at the true successors of the steps that targets end with, for an
+                            algorithm that asks for them (`Algorithm.rates_actions_of`)
 
     A batch that was just collected has carries and a final time step; one out of replay has neither, since each of its
     transitions holds its own successor and, where networks have memory, the carry that it was acted with.
@@ -239,6 +257,7 @@ class Batch:
     final: TimeStep | None = None
     final_carry: PyTree = ()
     weight: Array | None = None
+    next_actions: dict[str, Array] = dataclasses.field(default_factory=dict)
 
 
 # --------------------------------------------------------------------------------------------------------- bundles
@@ -264,6 +283,22 @@ def _whole_state(state: PyTree) -> PyTree:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class JointLearning:
+    """How some groups of a team learn in one update. Each keeps a state of its own, with which it acts.
+
+    groups   those that learn together; each one's algorithm says the same
+    member   what `update` needs to know of the group that this is of
+    agreed   fields of the configuration, by name, that must be the same for all of them
+    update(members, states, batch, key, progress) -> (states, metrics, priorities), all of them dicts by group
+    """
+
+    groups: tuple[str, ...]
+    member: Any
+    agreed: Mapping[str, Any]
+    update: Callable[..., tuple[dict[str, PyTree], dict[str, dict[str, Array]], dict[str, PyTree]]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Algorithm:
     """A learner as pure functions.
 
@@ -275,6 +310,12 @@ class Algorithm:
     update(state, batch, key, progress) -> (state, metrics, priorities or None)
     sequence_length: how many contiguous steps one carry serves in a batch (1: the algorithm has no memory)
     groups: of a team's algorithm, each group's own
+
+    What only an algorithm for one group has:
+    next_actions(state, transitions, key) -> what its policy would do at the true successors of the steps that targets
+                     end with, `[.., N, A, …]`; None where it cannot say
+    rates_actions_of: other groups whose next actions `update` needs (`Batch.next_actions`)
+    joint: where the group learns in one update with other groups of its team, instead of by `update`
     """
 
     init: Callable[[Key], PyTree]
@@ -284,6 +325,9 @@ class Algorithm:
     acting: Callable[[PyTree], PyTree] = _whole_state
     sequence_length: int = 1
     groups: Mapping[str, Algorithm] = dataclasses.field(default_factory=dict)
+    next_actions: Callable[[PyTree, Transition, Key], Array] | None = None
+    rates_actions_of: tuple[str, ...] = ()
+    joint: JointLearning | None = None
 
     def __repr__(self) -> str:
         memory = f", sequences of {self.sequence_length}" if self.sequence_length > 1 else ""

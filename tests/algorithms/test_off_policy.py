@@ -37,7 +37,7 @@ def told_critics() -> Critics:
         init=lambda key: {},
         evaluate=evaluate,
         evaluate_successors=lambda params, inputs, next_inputs, reset: jnp.stack(list(params.values())),
-        inputs=lambda observation, state, action: observation,
+        inputs=lambda observation, state, action, others=(): observation,
         recurrent=False,
     )
 
@@ -48,7 +48,9 @@ def adding_critics() -> Critics:
     def evaluate(params: Any, inputs: Any, reset: Any, burn_in: int) -> jax.Array:
         return jnp.broadcast_to(inputs.sum(axis=2, keepdims=True), inputs.shape)[None]
 
-    return dataclasses.replace(told_critics(), evaluate=evaluate, inputs=lambda observation, state, action: action)
+    return dataclasses.replace(
+        told_critics(), evaluate=evaluate, inputs=lambda observation, state, action, others=(): action
+    )
 
 
 def make(critics: Critics, action: Any = CONTINUOUS, own_actions_only: bool = False, **fields: Any) -> ActorCritic:

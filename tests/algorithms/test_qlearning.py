@@ -19,6 +19,7 @@ from covey.algorithms.qlearning import (
     VDN,
     QLearning,
     QLearningConfig,
+    best_values,
     make_mixer,
     mix,
     q_loss,
@@ -218,7 +219,7 @@ NEXT_TARGET = jnp.array([[[[10.0, 20.0], [30.0, 40.0]]]])  # by the target netwo
 
 def targets_of(q: QLearning, mixer_params=None, **fields) -> tuple[jax.Array, jax.Array]:
     steps = transitions([[[1.0, 3.0]]], **fields)
-    return q_targets(q, mixer_params, steps, steps, NEXT, NEXT_TARGET, 0.5)
+    return q_targets(q, mixer_params, steps, steps, best_values(q, steps, NEXT, NEXT_TARGET), 0.5)
 
 
 def test_targets_of_each_agent_by_hand():
@@ -281,7 +282,8 @@ def test_q_loss_by_hand():
     steps = transitions([[[1.0, 3.0]] * 2], action=[[[1, 0]] * 2], terminated=[[[True, True]] * 2])
     carries, weight = {"online": (), "target": ()}, jnp.array([1.0, 0.5])
     for config, squares, errors, value in ((IQL, (1.0 + 4.0) / 2, 1.5, 3.5), (VDN, 25.0, 5.0, 7.0)):
-        loss, found = q_loss(params, told(config), params, steps, carries, weight, jnp.float32(0.9))
+        by_group = ({GROUP: value} for value in (params, told(config), params, steps, carries))
+        loss, found = q_loss(*by_group, weight, jnp.float32(0.9))
         assert float(loss) == pytest.approx(0.75 * squares)
         assert float(found["metrics"]["q_value"]) == pytest.approx(0.75 * value)
         np.testing.assert_allclose(found["td_error"], [errors, errors])  # importance is not in it

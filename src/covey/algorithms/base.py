@@ -28,6 +28,7 @@ from covey.types import (
     Continuous,
     Discrete,
     EnvSpec,
+    JointLearning,
     Key,
     MultiDiscrete,
     PyTree,
@@ -57,12 +58,16 @@ class Hooks:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Context:
-    """`device_axis` names the axis over which gradients and statistics are averaged, if there are several devices."""
+    """`device_axis` names the axis over which gradients and statistics are averaged, if there are several devices.
+
+    `same_algorithm` are the groups of the task that have this algorithm; None: all.
+    """
 
     model: Model
     critic_model: Model
     hooks: Hooks = Hooks()
     device_axis: str | None = None
+    same_algorithm: tuple[str, ...] | None = None
 
 
 def make_optimiser(config: Any) -> optax.GradientTransformation:
@@ -177,7 +182,12 @@ def _check_actions(name: str, capabilities: registry.Capabilities, action: Actio
 
 
 def make_team(parts: Mapping[str, Algorithm], hooks: Hooks = Hooks()) -> Algorithm:
-    """Joins one algorithm per group into the team's: states, carries, actions and extras become dicts by group."""
+    """Joins one algorithm per group into the team's: states, carries, actions and extras become dicts by group.
+
+    Each group's update is given all groups' transitions, and the state of its own group alone. What it needs to know of
+    other groups' policies is what they would do next. All groups learn from the others as they were before the update.
+    """
+    check_parts_fit(parts)
 
     def init(key: Key) -> PyTree:
         keys = jax.random.split(key, len(parts))
@@ -198,22 +208,29 @@ def make_team(parts: Mapping[str, Algorithm], hooks: Hooks = Hooks()) -> Algorit
         return actions, extras, carries
 
     def update(state: PyTree, batch: Batch, key: Key, progress: Array) -> tuple[PyTree, dict[str, Array], PyTree]:
-        states, priorities = {}, {}
-        metrics: dict[str, Array] = {}
-        for (group, part), k in zip(parts.items(), jax.random.split(key, len(parts)), strict=True):
-            transitions = batch.transitions[group]
-            if batch.final is None:  # sequences out of a buffer, as long as the group that needs the longest
-                transitions = jax.tree.map(lambda x, length=part.sequence_length: x[:length], transitions)
-            transitions, hook_metrics = _hooked(hooks, group, transitions)
-            own = dataclasses.replace(
-                batch,
-                transitions={group: transitions},
-                carries=batch.carries[group] if batch.carries else (),
-                final_carry=batch.final_carry[group] if batch.final_carry else (),
-            )
-            states[group], group_metrics, priorities[group] = part.update(state[group], own, k, progress)
-            metrics |= {f"{group}/{name}": value for name, value in (group_metrics | hook_metrics).items()}
-        return states, metrics, priorities
+        states: dict[str, PyTree] = {}
+        priorities: dict[str, PyTree] = {}
+        found: dict[str, dict[str, Array]] = {}
+        hooked = {group: _hooked(hooks, group, batch.transitions[group]) for group in parts}
+        batch = dataclasses.replace(batch, transitions={group: steps for group, (steps, _) in hooked.items()})
+        keys = dict(zip(parts, jax.random.split(key, len(parts)), strict=True))
+        for group, part in parts.items():
+            if group in states:  # learned together with an earlier one
+                continue
+            own = batch_of(group, parts, state, batch, keys)
+            if part.joint is None:
+                states[group], found[group], priorities[group] = part.update(state[group], own, keys[group], progress)
+                continue
+            together = part.joint.groups
+            members = {name: parts[name].joint.member for name in together}  # type: ignore[union-attr]
+            before = {name: state[name] for name in together}
+            new, metrics, td_errors = part.joint.update(members, before, own, keys[group], progress)
+            states, found, priorities = states | new, found | metrics, priorities | td_errors
+        by_name = {
+            f"{group}/{name}": value for group in parts for name, value in (found[group] | hooked[group][1]).items()
+        }
+        ordered = {group: states[group] for group in parts}
+        return ordered, by_name, {group: priorities[group] for group in parts}
 
     return Algorithm(
         init=init,
@@ -223,6 +240,62 @@ def make_team(parts: Mapping[str, Algorithm], hooks: Hooks = Hooks()) -> Algorit
         update=update,
         sequence_length=_common_sequence_length([part.sequence_length for part in parts.values()]),
         groups=parts,
+    )
+
+
+def check_parts_fit(parts: Mapping[str, Algorithm]) -> None:
+    """Raises ValueError where groups that look at each other in learning cannot."""
+    for group, part in parts.items():
+        for other in part.rates_actions_of:
+            if parts[other].next_actions is None:
+                raise ValueError(
+                    f"the critic of group '{group}' rates the actions of group '{other}', whose algorithm does not say "
+                    "what its next ones are; use algorithm.scope=group, or another algorithm"
+                )
+            if _looks_at(parts[other]) != _looks_at(part):
+                raise ValueError(
+                    f"the critic of group '{group}' rates the actions of group '{other}': memory, n_step, "
+                    "sequence_length and burn_in must be the same for both; or use algorithm.scope=group"
+                )
+        if part.joint is not None:
+            _check_joint(part.joint, parts)
+
+
+def _check_joint(joint: JointLearning, parts: Mapping[str, Algorithm]) -> None:
+    together = [parts[name].joint for name in joint.groups]
+    lengths = {_looks_at(parts[name]) for name in joint.groups}
+    differ = ["scope"] if any(other is None or other.groups != joint.groups for other in together) else []
+    differ = differ or [name for name, value in joint.agreed.items() if any(o.agreed[name] != value for o in together)]  # type: ignore[union-attr]
+    differ = differ or (["sequence_length, and on memory"] if len(lengths) > 1 else [])
+    if differ:
+        raise ValueError(
+            f"groups {' and '.join(joint.groups)} learn one value of the team, and must agree on "
+            f"algorithm.{differ[0]}; or use algorithm.scope=group"
+        )
+
+
+def _looks_at(part: Algorithm) -> tuple[int, bool]:
+    """The steps of a sequence whose successors an update looks at: its length, and whether at all or at the last."""
+    return part.sequence_length, bool(jax.tree.leaves(jax.eval_shape(lambda: part.initial_carry(1))))
+
+
+def batch_of(group: str, parts: Mapping[str, Algorithm], state: PyTree, batch: Batch, keys: Mapping[str, Key]) -> Batch:
+    """A team's batch as the algorithm of one group takes it: with all groups' transitions and its own carries."""
+    part, transitions = parts[group], batch.transitions
+    if batch.final is None:  # sequences out of a buffer, as long as the group that needs the longest
+        transitions = jax.tree.map(lambda x: x[: part.sequence_length], transitions)
+    next_actions = {}
+    for other in part.rates_actions_of:
+        choose = parts[other].next_actions
+        assert choose is not None
+        key = jax.random.fold_in(keys[group], list(parts).index(other))
+        next_actions[other] = choose(state[other], transitions[other], key)
+    return dataclasses.replace(
+        batch,
+        transitions=transitions,
+        carries=batch.carries[group] if batch.carries else (),
+        final_carry=batch.final_carry[group] if batch.final_carry else (),
+        next_actions=next_actions,
     )
 
 

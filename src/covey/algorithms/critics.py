@@ -4,21 +4,43 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
 
 from covey.networks.network import Model, Network, apply_after, apply_with_successors, make_network
-from covey.observations import flat_size, flatten, leading_shape
-from covey.types import Array, EnvSpec, Key, Observation, ObservationShape, PyTree
+from covey.observations import flat_size, flatten
+from covey.types import (
+    ActionSpec,
+    Array,
+    Continuous,
+    Discrete,
+    EnvSpec,
+    Key,
+    MultiDiscrete,
+    Observation,
+    ObservationShape,
+    PyTree,
+)
+
+# What a critic sees of other groups: of each its observation `[T, B, A, …]`, and its encoded action or None.
+Others = tuple[tuple[Observation, Array | None], ...]
 
 
 class CriticSees(enum.Enum):
     own = "each agent's own observation"
     auto = "the global state, or the joint observation where the task has none"
     state = "the global state"
-    joint = "the observations of all agents of the group"
+    joint = "the observations of all agents, of the groups that `scope` says"
+
+
+class Scope(enum.Enum):
+    """Who is central, where several groups cooperate. With one group, all are the same."""
+
+    auto = "the team where that is possible, and otherwise the group"
+    team = "all groups that cooperate"
+    group = "each group by itself"
 
 
 class CriticOutputs(enum.Enum):
@@ -60,16 +82,74 @@ def resolve(sees: CriticSees, spec: EnvSpec, model: Model) -> CriticSees:
     return sees
 
 
-def seen_shape(sees: CriticSees, spec: EnvSpec, group: str) -> ObservationShape:
+def resolve_scope(scope: Scope, sees: CriticSees, spec: EnvSpec, group: str, model: Model) -> tuple[str, ...]:
+    """The other groups of the team that a centralised critic of `group` sees, in the order of the task.
+
+    `sees` is resolved. Raises where the critic's model cannot see them.
+    """
+    others = tuple(name for name in spec.team_of(group) if name != group)
+    if sees is CriticSees.own or scope is Scope.group:
+        return ()
+    if others and getattr(model.config, "reads_team", False):
+        if scope is Scope.team:
+            raise ValueError(
+                f"critic_model '{model.name}' reads agents whose observations are of one size, those of one group; "
+                "use algorithm.scope=group or auto, or another critic_model"
+            )
+        return ()
+    return others
+
+
+def seen_shape(sees: CriticSees, spec: EnvSpec, group: str, others: Sequence[str] = ()) -> ObservationShape:
+    """The shape of what a critic of `group` sees, actions aside; `others` are by `resolve_scope`."""
     group_spec = spec.groups[group]
     match sees:
         case CriticSees.state:
             assert spec.state_shape is not None
             return spec.state_shape
         case CriticSees.joint:
-            return (group_spec.num_agents * flat_size(group_spec.observation_shape),)
+            seen = [spec.groups[name] for name in (group, *others)]
+            return (sum(each.num_agents * flat_size(each.observation_shape) for each in seen),)
         case _:
             return group_spec.observation_shape
+
+
+def join_agents(*groups: Sequence[Observation | None]) -> Array:
+    """What all agents of some groups see, and do, in one row: `[T, B, F]`.
+
+    Each group is a sequence of arrays `[T, B, A, …]`, or dictionaries of them, such as its observation and action; None
+    is left out. Group by group, within a group agent by agent, and of each agent one array after another: so that
+    models that read the team find each one's part. Dead agents are shown as the environment shows them.
+    """
+    rows = []
+    for arrays in groups:
+        each = [flatten(array, 3) for array in arrays if array is not None]
+        together = each[0] if len(each) == 1 else jnp.concatenate(each, -1)
+        rows.append(together.reshape(*together.shape[:2], -1))
+    return rows[0] if len(rows) == 1 else jnp.concatenate(rows, -1)
+
+
+def encoded_size(action: ActionSpec) -> int:
+    """How many numbers `encode_action` makes of one agent's action."""
+    match action:
+        case Continuous():
+            return action.size
+        case Discrete():
+            return action.num_actions
+        case MultiDiscrete():
+            return sum(action.num_actions)
+
+
+def encode_action(action: ActionSpec, taken: Array) -> Array:
+    """Actions as a critic sees them, `[…, A, n]`: continuous ones as they are, choices one-hot, side by side."""
+    match action:
+        case Continuous():
+            return taken
+        case Discrete():
+            return jax.nn.one_hot(taken, action.num_actions)
+        case MultiDiscrete():
+            choices = [jax.nn.one_hot(taken[..., i], number) for i, number in enumerate(action.num_actions)]
+            return jnp.concatenate(choices, -1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,13 +161,14 @@ class Critics:
     init(key) -> params
     evaluate(params, inputs, reset, burn_in) -> values [K, T − burn_in, B, A, n]; before, memory is only filled
     evaluate_successors(params, inputs, next_inputs, reset) -> values of the successors [K, T, B, A, n]
-    inputs(observation, state, action or None) -> what the critics are shown
+    inputs(observation, state, action or None, others) -> what the critics are shown; `others` are the observation and
+        the encoded action of each other group that they see
     """
 
     init: Callable[[Key], PyTree]
     evaluate: Callable[[PyTree, Observation, Array, int], Array]
     evaluate_successors: Callable[[PyTree, Observation, Observation, Array], Array]
-    inputs: Callable[[Observation, Observation | None, Array | None], Observation]
+    inputs: Callable[[Observation, Observation | None, Array | None, Others], Observation]
     recurrent: bool
 
 
@@ -117,6 +198,7 @@ def make_critics(
     group: str,
     *,
     sees: CriticSees,
+    others: Sequence[str] = (),
     action_size: int,
     num_outputs: int,
     num_critics: int,
@@ -125,13 +207,16 @@ def make_critics(
 ) -> Critics:
     """Q(what is seen, actions), or with `action_size=0` Q(what is seen) with one output per action.
 
-    A critic that sees everything has outputs for each agent, since rewards need not be shared, or one for all.
+    A critic that sees everything has outputs for each agent, since rewards need not be shared, or one for all. `sees`
+    and `others` are resolved. Critics that are shown actions are shown those of the other groups too.
     """
-    sees = resolve(sees, spec, model)
     centralised = sees is not CriticSees.own
     num_agents = spec.groups[group].num_agents
-    size = flat_size(seen_shape(sees, spec, group)) + action_size * (num_agents if centralised else 1)
-    shape = seen_shape(sees, spec, group) if action_size == 0 else (size,)
+    shape = seen_shape(sees, spec, group, others)
+    if action_size:
+        others_size = sum(spec.groups[name].num_agents * encoded_size(spec.groups[name].action) for name in others)
+        own_size = action_size * (num_agents if centralised else 1)
+        shape = (flat_size(shape) + own_size + others_size,)
     stacked = centralised and share_parameters  # one network gives all agents' values
     different = outputs is CriticOutputs.per_agent or action_size == 0  # what is one agent's best action is not all's
     network = make_network(
@@ -164,20 +249,21 @@ def make_critics(
         values = [apply_with_successors(network, own, inputs, next_inputs, carry, reset)[1] for own in params.values()]
         return jnp.stack([by_agent(value) for value in values])
 
-    def inputs(observation: Observation, state: Observation | None, action: Array | None) -> Observation:
-        leading = leading_shape(observation, 3)
+    def inputs(
+        observation: Observation, state: Observation | None, action: Array | None, others: Others = ()
+    ) -> Observation:
         if sees is CriticSees.own:
             if action is None:
                 return observation
             return jnp.concatenate([flatten(observation, 3), action], -1)
-        if sees is CriticSees.joint:  # agent by agent, so that models that read the team find each one's part
-            each = flatten(observation, 3)
-            each = each if action is None else jnp.concatenate([each, action], -1)
-            return each.reshape(*leading[:2], -1)
+        if sees is CriticSees.joint:
+            rest = [(seen, None if action is None else done) for seen, done in others]
+            return join_agents((observation, action), *rest)
         assert state is not None
         if action is None:
             return state
-        return jnp.concatenate([flatten(state, 2), action.reshape(*leading[:2], -1)], -1)
+        actions = join_agents((action,), *((done,) for _, done in others))
+        return jnp.concatenate([flatten(state, 2), actions], -1)
 
     return Critics(
         init=init,

@@ -12,6 +12,10 @@ fields: two critics of which the smaller counts, noise ε on the target's action
 is that of its own new action beside the others' actions as they were; with `all`, everyone's are new, and each agent
 follows the sum of all values; `auto` takes `all` where the task shares rewards, and otherwise `own`.
 
+Where several groups cooperate, a centralised critic also sees the other groups' observations and actions
+(`scope=group`: not so). In the targets those actions are by the other groups' target networks. In the actor's loss
+they are as they were, whatever `actor_gradient` says.
+
 Differences from the papers:
 - Actors pay for outputs beyond ±3, where the tanh that bounds actions is flat. An early critic that likes ever larger
   actions otherwise drives an actor to where no gradient leads back. After 60,000 frames of vmas/sampling, 5 of 12 IDDPG
@@ -35,7 +39,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from covey.algorithms.base import Context, descend, every_n_updates, init_coefficients
-from covey.algorithms.critics import ActorGradient, CriticSees
+from covey.algorithms.critics import ActorGradient, CriticSees, Others
 from covey.algorithms.off_policy import (
     ActorCritic,
     OffPolicyConfig,
@@ -46,9 +50,11 @@ from covey.algorithms.off_policy import (
     make_samples,
     rate_new_actions,
     rate_successors,
+    rated_groups,
     run_actor,
     run_actor_on_steps,
     run_actor_on_successors,
+    see_others,
     td_targets,
 )
 from covey.checks import at_least, between_0_and_1
@@ -181,8 +187,8 @@ def act(
 # ------------------------------------------------------------------------------------------------ targets and loss
 
 
-def make_targets(ddpg: Ddpg, state: DdpgState, steps: Transition, key: Key) -> Array:
-    """y `[M, N, A]` of sequences `[L, N, …]`, by the target networks; `key` is of the noise on the next actions."""
+def next_actions(ddpg: Ddpg, state: DdpgState, steps: Transition, key: Key) -> Array:
+    """μ'(o') + ε `[.., N, A, n]` at the successors that targets end with; `key` is of the noise."""
     config, ac = ddpg.config, ddpg.ac
     first, ends = first_and_last(steps, remembers=ac.actor.recurrent)
     policy = state.target["actor"] if config.target_actor else state.params["actor"]
@@ -191,7 +197,20 @@ def make_targets(ddpg: Ddpg, state: DdpgState, steps: Transition, key: Key) -> A
         clip = config.target_noise_clip
         noise = jnp.clip(config.target_noise * random.normal(key, action.shape), -clip, clip)
         action = with_noise(ddpg.action, action, noise)
-    values = rate_successors(ac, state.target["critic"], first, ends, action)
+    return action
+
+
+def make_targets(
+    ddpg: Ddpg, state: DdpgState, steps: Transition, key: Key, others: tuple[Others, Others] = ((), ())
+) -> Array:
+    """y `[M, N, A]` of sequences `[L, N, …]`, by the target networks; `key` is of the noise on the next actions.
+
+    `others` is what critics see of other groups (`see_others`).
+    """
+    ac = ddpg.ac
+    first, ends = first_and_last(steps, remembers=ac.actor.recurrent)
+    action = next_actions(ddpg, state, steps, key)
+    values = rate_successors(ac, state.target["critic"], first, ends, action, others)
     return td_targets(ac, steps, values.min(axis=0)[..., 0], state.coefficients["gamma"])
 
 
@@ -209,7 +228,8 @@ def actor_loss(
     """−E[Q_1(s, μ(o))] of the actor's `params`, with the penalty on saturated outputs; and nothing besides."""
     outputs = run_actor_on_steps(ddpg.ac, params, samples)
     first_critic = dict([next(iter(critic_params.items()))])
-    value = rate_new_actions(ddpg.ac, first_critic, samples.steps, to_action(ddpg.action, outputs))[0]
+    action = to_action(ddpg.action, outputs)
+    value = rate_new_actions(ddpg.ac, first_critic, samples.steps, action, samples.others)[0]
     kept = len(samples.target)
     loss = -weighted_mean(value[:kept], samples.weight)
     if ddpg.config.saturation_coef:
@@ -229,7 +249,7 @@ def update(
     """
     config, ac = ddpg.config, ddpg.ac
     coefficients = scheduled(state.coefficients, progress, lr=config.lr_schedule)
-    target = make_targets(ddpg, state, batch.transitions[ac.group], key)
+    target = make_targets(ddpg, state, batch.transitions[ac.group], key, see_others(ac, batch))
     samples = make_samples(ac, batch, target)
     critic_params, updates = state.params["critic"], state.updates + 1
 
@@ -263,4 +283,6 @@ def make_ddpg(config: DdpgConfig, spec: EnvSpec, group: str, context: Context) -
         act=partial(act, ddpg),
         update=partial(update, ddpg),
         sequence_length=ac.sequence_length,
+        next_actions=partial(next_actions, ddpg),
+        rates_actions_of=rated_groups(ac),
     )

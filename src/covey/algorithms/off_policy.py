@@ -9,7 +9,7 @@ and are not learned from. Without memory a sequence has one target, and M below 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -22,17 +22,36 @@ from covey.algorithms.critics import (
     CriticOutputs,
     Critics,
     CriticSees,
+    Others,
+    Scope,
+    encode_action,
     make_critics,
     own_values,
     require_memory_of_both,
+    resolve,
     resolve_gradient,
+    resolve_scope,
 )
 from covey.checks import above_zero, at_least, between_0_and_1
+from covey.fields import field
 from covey.networks.network import apply_after, apply_with_successors, make_network
 from covey.ops.losses import weighted_mean
 from covey.ops.schedules import Schedule
 from covey.ops.targets import first_and_last, n_step_targets, take_action
-from covey.types import Array, Batch, Continuous, Discrete, EnvSpec, Key, Network, PyTree, TimeStep, Transition, pytree
+from covey.types import (
+    ActionSpec,
+    Array,
+    Batch,
+    Continuous,
+    Discrete,
+    EnvSpec,
+    Key,
+    Network,
+    PyTree,
+    TimeStep,
+    Transition,
+    pytree,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,6 +59,9 @@ class OffPolicyConfig:
     """Fields that these algorithms have in common."""
 
     critic_sees: CriticSees = CriticSees.own  # what the critic sees
+    # whose observations and actions a centralised critic sees where several groups cooperate; auto: those of the team,
+    # or of the group if the critic's model is over agents (gnn, attention), whose observations are of one size
+    scope: Scope = field(Scope.auto, newer=True)
     # whose actions are the actor's new ones when a centralised critic of continuous actions rates it
     actor_gradient: ActorGradient = ActorGradient.auto
     critic_outputs: CriticOutputs = CriticOutputs.per_agent  # how many values a centralised critic gives
@@ -70,7 +92,8 @@ class OffPolicyConfig:
 class ActorCritic:
     """What the functions of this file and of the algorithms share.
 
-    With `own_actions_only`, an actor's new action is rated beside the others' actions as they were.
+    With `own_actions_only`, an actor's new action is rated beside the others' actions as they were. `others` are the
+    actions of the other groups that the critics see. Theirs are always as they were, except in targets.
     """
 
     config: OffPolicyConfig
@@ -81,6 +104,7 @@ class ActorCritic:
     critics: Critics
     optimiser: optax.GradientTransformation
     own_actions_only: bool
+    others: Mapping[str, ActionSpec] = dataclasses.field(default_factory=dict)
 
     @property
     def discrete(self) -> bool:
@@ -107,6 +131,7 @@ class Samples:
     target  [M, N, A]  of the steps after `burn_in`
     alive   [M, N, A]
     weight  [M, N, A]  what each of them counts for in losses: nothing where dead, else the sequence's importance
+    others             what critics see of other groups at these steps (`see_others`)
     """
 
     steps: Transition
@@ -114,6 +139,7 @@ class Samples:
     target: Array
     alive: Array
     weight: Array
+    others: Others = ()
 
 
 def make_actor_critic(
@@ -132,11 +158,14 @@ def make_actor_critic(
         head_gain=0.01,
         share_parameters=config.share_parameters,
     )
+    sees = resolve(config.critic_sees, spec, context.critic_model)
+    others = resolve_scope(config.scope, sees, spec, group, context.critic_model)
     critics = make_critics(
         context.critic_model,
         spec,
         group,
-        sees=config.critic_sees,
+        sees=sees,
+        others=others,
         action_size=0 if isinstance(action, Discrete) else action.size,
         num_outputs=action.num_actions if isinstance(action, Discrete) else 1,
         num_critics=config.num_critics,
@@ -154,7 +183,13 @@ def make_actor_critic(
         critics=critics,
         optimiser=make_optimiser(config),
         own_actions_only=gradient is ActorGradient.own and config.critic_sees is not CriticSees.own,
+        others={name: spec.groups[name].action for name in others},
     )
+
+
+def rated_groups(ac: ActorCritic) -> tuple[str, ...]:
+    """The other groups whose actions the critics are shown: none where critics give a value to each action."""
+    return () if ac.discrete else tuple(ac.others)
 
 
 def init_networks(ac: ActorCritic, key: Key) -> dict[str, PyTree]:
@@ -180,6 +215,22 @@ def stored_carry(ac: ActorCritic, steps: Transition) -> PyTree:
     return jax.tree.map(lambda x: x[0], steps.extras["carry"]) if ac.actor.recurrent else ()
 
 
+def see_others(ac: ActorCritic, batch: Batch) -> tuple[Others, Others]:
+    """What critics see of other groups, at the steps that networks are applied to and at the successors of `ends`.
+
+    Of each group its observation `[.., N, A, …]` and its encoded action: the one that it took, and at a successor the
+    one that its own policy would take there.
+    """
+    now, after = [], []
+    for name, action in ac.others.items():
+        first, ends = first_and_last(batch.transitions[name], remembers=ac.actor.recurrent)
+        now.append((first.observation, encode_action(action, first.action)))
+        taken = batch.next_actions.get(name)
+        # Without next actions, critics are shown nobody's: see `rated_groups`.
+        after.append((ends.next_observation, None if taken is None else encode_action(action, taken)))
+    return tuple(now), tuple(after)
+
+
 def run_actor_on_successors(ac: ActorCritic, params: PyTree, first: Transition, ends: Transition) -> Array:
     """The actor's outputs `[.., N, A, n]` at the true successors of `ends` (see `first_and_last`)."""
     carry = stored_carry(ac, first)
@@ -187,14 +238,20 @@ def run_actor_on_successors(ac: ActorCritic, params: PyTree, first: Transition, 
 
 
 def rate_successors(
-    ac: ActorCritic, params: PyTree, first: Transition, ends: Transition, action: Array | None
+    ac: ActorCritic,
+    params: PyTree,
+    first: Transition,
+    ends: Transition,
+    action: Array | None,
+    others: tuple[Others, Others] = ((), ()),
 ) -> Array:
     """Values `[K, .., N, A, n]` by each of K critics at the true successors of `ends`, where `action` is taken.
 
-    `action` is None where it is discrete: then values are those of all n actions.
+    `action` is None where it is discrete: then values are those of all n actions. `others` is by `see_others`.
     """
-    inputs = ac.critics.inputs(first.observation, first.state, None if ac.discrete else first.action)
-    next_inputs = ac.critics.inputs(ends.next_observation, ends.next_state, action)
+    now, after = others
+    inputs = ac.critics.inputs(first.observation, first.state, None if ac.discrete else first.action, now)
+    next_inputs = ac.critics.inputs(ends.next_observation, ends.next_state, action, after)
     return ac.critics.evaluate_successors(params, inputs, next_inputs, first.reset)
 
 
@@ -216,23 +273,24 @@ def make_samples(ac: ActorCritic, batch: Batch, target: Array) -> Samples:
         target=target,
         alive=alive,
         weight=alive * (1.0 if batch.weight is None else batch.weight[:, None]),
+        others=see_others(ac, batch)[0],
     )
 
 
 # ---------------------------------------------------------------------------------------------------------- losses
 
 
-def rate(ac: ActorCritic, params: PyTree, steps: Transition, action: Array | None) -> Array:
+def rate(ac: ActorCritic, params: PyTree, steps: Transition, action: Array | None, others: Others = ()) -> Array:
     """Values `[K, L − burn_in, N, A, n]` by each of K critics of `action [L, N, A, …]`; with None, of all n actions."""
-    inputs = ac.critics.inputs(steps.observation, steps.state, action)
+    inputs = ac.critics.inputs(steps.observation, steps.state, action, others)
     return ac.critics.evaluate(params, inputs, steps.reset, ac.burn_in)
 
 
-def rate_new_actions(ac: ActorCritic, params: PyTree, steps: Transition, action: Array) -> Array:
+def rate_new_actions(ac: ActorCritic, params: PyTree, steps: Transition, action: Array, others: Others = ()) -> Array:
     """Values `[K, L − burn_in, N, A]` of continuous actions `[L − burn_in, N, A, …]` that the actor would take now."""
 
     def values_of(action: Array) -> Array:
-        return rate(ac, params, steps, jnp.concatenate([steps.action[: ac.burn_in], action]))[..., 0]
+        return rate(ac, params, steps, jnp.concatenate([steps.action[: ac.burn_in], action]), others)[..., 0]
 
     return own_values(values_of, action, steps.action[ac.burn_in :]) if ac.own_actions_only else values_of(action)
 
@@ -240,7 +298,7 @@ def rate_new_actions(ac: ActorCritic, params: PyTree, steps: Transition, action:
 def critic_loss(params: PyTree, ac: ActorCritic, samples: Samples) -> tuple[Array, Array]:
     """Σ_k E[(Q_k(s, a) − y)²], and the mean TD error of each sequence `[N]`."""
     steps, target = samples.steps, samples.target
-    values = rate(ac, params, steps, None if ac.discrete else steps.action)[:, : len(target)]
+    values = rate(ac, params, steps, None if ac.discrete else steps.action, samples.others)[:, : len(target)]
     if ac.discrete:
         taken = steps.action[ac.burn_in : ac.burn_in + len(target)]
         chosen = jax.vmap(lambda v: take_action(v, taken))(values)

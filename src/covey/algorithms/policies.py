@@ -7,7 +7,7 @@ agents one after another, each seeing the choices before its own, would offer th
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -84,11 +84,15 @@ def make_independent_policy(
     context: Context,
     *,
     sees: CriticSees,
+    others: Sequence[str] = (),
     outputs: CriticOutputs,
     share_parameters: bool,
     share_critic_parameters: bool,
 ) -> TeamPolicy:
-    """An actor that maps each agent's observation to a distribution over its actions, and a critic that `sees`."""
+    """An actor that maps each agent's observation to a distribution over its actions, and a critic that `sees`.
+
+    A critic of the joint observation also sees that of the `others`, groups of the same team.
+    """
     group_spec = spec.groups[group]
     num_agents = group_spec.num_agents
     distribution = make_distribution(group_spec.action)
@@ -106,7 +110,7 @@ def make_independent_policy(
     critic = make_network(
         context.critic_model,
         name=f"{group}/critic",
-        input_shape=seen_shape(sees, spec, group),
+        input_shape=seen_shape(sees, spec, group, others),
         num_outputs=1 if one_output else num_agents,
         num_agents=num_agents,
         head_gain=1.0,

@@ -6,8 +6,11 @@ Each agent's policy π_θ(a | o) is improved on the clipped surrogate, with adva
     L(φ) = c_V E[(V_φ − V_target)²]
 
 The two names differ in one field, `critic_sees`: each agent's own observation (IPPO), or the task's global state,
-and where it has none the joint observation of the group (MAPPO). Memory is a property of the networks: with one, the
-batch is cut into contiguous sequences of `sequence_length` steps, each learned from the carry that it was acted with.
+and where it has none the joint observation (MAPPO): that of all agents of all groups that cooperate, or with
+`scope=group` of the agents of a group. Dead agents are in it as the environment shows them.
+
+Memory is a property of the networks: with one, the batch is cut into contiguous sequences of `sequence_length` steps,
+each learned from the carry that it was acted with.
 
 Differences from the papers:
 - A centralised critic has one output per agent (`critic_outputs=one` for a single value that all share): rewards need
@@ -25,6 +28,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -33,10 +37,11 @@ import jax.numpy as jnp
 import optax
 
 from covey.algorithms.base import Context, descend, init_coefficients, make_optimiser
-from covey.algorithms.critics import CriticOutputs, CriticSees, resolve
+from covey.algorithms.critics import CriticOutputs, CriticSees, Scope, join_agents, resolve, resolve_scope
 from covey.algorithms.policies import Inputs, TeamPolicy, make_independent_policy
 from covey.checks import above_zero, at_least, between_0_and_1
-from covey.observations import flatten, map_entries
+from covey.fields import field
+from covey.observations import map_entries
 from covey.ops import random
 from covey.ops.blocks import mean_over_blocks
 from covey.ops.devices import mean_over_devices
@@ -90,6 +95,9 @@ class PpoConfig:
     """Fields of `ippo` and `mappo`. Frames are steps of one environment, whatever the number of agents."""
 
     critic_sees: CriticSees = CriticSees.own  # what the critic sees
+    # whose observations make the joint one where several groups cooperate; auto: those of the team, or of the group if
+    # the critic's model is over agents (gnn, attention), whose observations are of one size
+    scope: Scope = field(Scope.auto, newer=True)
     critic_outputs: CriticOutputs = CriticOutputs.per_agent  # how many values a centralised critic gives
     share_parameters: bool = True  # one set of parameters for all agents of a group; false: one for each
     # one set of critic's parameters for all agents of a group; false: one for each
@@ -154,6 +162,7 @@ class PpoState:
     params: dict[str, PyTree] = learned()  # actor, critic
     optimiser: dict[str, PyTree]
     observation_moments: PyTree = learned(parameters=False)  # Moments of the array, or of each entry
+    others_moments: dict[str, PyTree] = learned(parameters=False)  # of the other groups that the critic sees
     state_moments: PyTree = learned(parameters=False)
     value_moments: Moments = learned(parameters=False)
     coefficients: dict[str, Array]
@@ -165,6 +174,7 @@ class PpoActing:
 
     params: dict[str, PyTree]
     observation_moments: PyTree
+    others_moments: dict[str, PyTree]
     state_moments: PyTree
     value_moments: Moments
 
@@ -199,7 +209,10 @@ class Samples:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ppo:
-    """What the functions of this file share. `sees` is what the critic sees, with `auto` resolved."""
+    """What the functions of this file share. `sees` is what the critic sees, with `auto` resolved.
+
+    `others` are the other groups whose observations are in the joint one.
+    """
 
     config: PpoConfig
     spec: EnvSpec
@@ -208,6 +221,7 @@ class Ppo:
     policy: TeamPolicy
     optimiser: optax.GradientTransformation
     sees: CriticSees
+    others: tuple[str, ...] = ()
 
 
 OBSERVATION_CLIP = 10.0  # deviations
@@ -221,6 +235,9 @@ def init(ppo: Ppo, key: Key) -> PpoState:
         params=params,
         optimiser={name: ppo.optimiser.init(part) for name, part in params.items()},
         observation_moments=map_entries(init_moments, ppo.spec.groups[ppo.group].observation_shape),
+        others_moments={
+            name: map_entries(init_moments, ppo.spec.groups[name].observation_shape) for name in ppo.others
+        },
         state_moments=map_entries(init_moments, ppo.spec.state_shape or ()),
         value_moments=init_moments(),
         coefficients=init_coefficients(ppo.config, "lr", "entropy_coef", "value_coef", "clip", "gamma", "gae_lambda"),
@@ -235,6 +252,7 @@ def acting(state: PpoState) -> PpoActing:
     return PpoActing(
         params=state.params,
         observation_moments=state.observation_moments,
+        others_moments=state.others_moments,
         state_moments=state.state_moments,
         value_moments=state.value_moments,
     )
@@ -247,16 +265,25 @@ def observe(
     global_state: Observation | None,
     mask: Array | None,
     reset: Array,
+    others: Sequence[Observation] = (),
 ) -> Inputs:
-    """What actor and critic are shown, normalised where asked for: `Inputs` of `[T, B, …]`."""
+    """What actor and critic are shown, normalised where asked for: `Inputs` of `[T, B, …]`.
+
+    `others` are the observations of the groups `ppo.others`.
+    """
     normalised = ppo.config.observation_normalisation
     if normalised:
         observation = normalise_entries(observation, acting.observation_moments, clip=OBSERVATION_CLIP)
     match ppo.sees:
         case CriticSees.own:
             critic_input = observation
-        case CriticSees.joint:  # [T, B, A, …] to [T, B, A * …]
-            critic_input = flatten(observation, 3).reshape(*reset.shape, -1)
+        case CriticSees.joint:
+            if normalised:
+                others = [
+                    normalise_entries(seen, acting.others_moments[name], clip=OBSERVATION_CLIP)
+                    for name, seen in zip(ppo.others, others, strict=True)
+                ]
+            critic_input = join_agents((observation,), *((seen,) for seen in others))
         case _:
             assert global_state is not None
             critic_input = global_state
@@ -280,16 +307,17 @@ def act(
 ) -> tuple[Array, dict[str, Array], PyTree]:
     """Actions `[B, A, …]`, what `update` needs to know of them (each `[B, A, …]`), and the next carry."""
     # One step of time: [1, B, …].
-    step, state, next_state = jax.tree.map(
-        lambda x: x[None], (timestep.groups[ppo.group], timestep.state, timestep.next_state)
-    )
-    inputs = observe(ppo, acting, step.observation, state, step.action_mask, timestep.last[None])
+    now = jax.tree.map(lambda x: x[None], timestep)
+    step, others = now.groups[ppo.group], [now.groups[name] for name in ppo.others]
+    seen = [other.observation for other in others]
+    inputs = observe(ppo, acting, step.observation, now.state, step.action_mask, now.last, seen)
     sampled, next_carry = ppo.policy.sample(acting.params, inputs, carry, key, explore)
 
     def output_of_successor() -> Array:
         # The episode's memory continues to its true last observation, so the carry is not reset here.
-        never = jnp.zeros_like(timestep.last[None])
-        successor = observe(ppo, acting, step.next_observation, next_state, step.action_mask, never)
+        never = jnp.zeros_like(now.last)
+        next_seen = [other.next_observation for other in others]
+        successor = observe(ppo, acting, step.next_observation, now.next_state, step.action_mask, never, next_seen)
         return ppo.policy.evaluate_critic(acting.params, successor, carry)
 
     # Without a truncation nobody asks for it. Zero, since what is acted on may belong to the next episode.
@@ -339,7 +367,13 @@ def make_samples(ppo: Ppo, state: PpoState, batch: Batch, key: Key) -> Samples:
     if config.advantage_normalisation is AdvantageNormalisation.batch:
         advantage = normalise(advantage, batch_moments(advantage, transitions.alive, axis))
     inputs = observe(
-        ppo, published, transitions.observation, transitions.state, transitions.action_mask, transitions.reset
+        ppo,
+        published,
+        transitions.observation,
+        transitions.state,
+        transitions.action_mask,
+        transitions.reset,
+        [batch.transitions[name].observation for name in ppo.others],
     )
     noise_shape = (*transitions.alive.shape, policy.noise_size)
     steps = Samples(
@@ -460,7 +494,7 @@ def update(
     metrics = jax.tree.map(jnp.mean, metrics)
     metrics["explained_variance"] = explained_variance(samples.value, samples.target, samples.weight)
     metrics["lr"] = coefficients["lr"]
-    return _update_observation_moments(config, state, transitions, axis), metrics, None
+    return _update_observation_moments(ppo, state, batch.transitions, axis), metrics, None
 
 
 def _num_minibatches(config: PpoConfig, local_frames: int, axis: str | None, num_sequences: int) -> int:
@@ -472,13 +506,21 @@ def _num_minibatches(config: PpoConfig, local_frames: int, axis: str | None, num
 
 
 def _update_observation_moments(
-    config: PpoConfig, state: PpoState, transitions: Transition, axis: str | None
+    ppo: Ppo, state: PpoState, by_group: Mapping[str, Transition], axis: str | None
 ) -> PpoState:
     """After the update, so that an iteration learns with the same normalisation that it acted with."""
-    if not config.observation_normalisation:
+    if not ppo.config.observation_normalisation:
         return state
-    observed = merge_entries(state.observation_moments, transitions.observation, transitions.alive, axis)
-    state = dataclasses.replace(state, observation_moments=observed)
+
+    def merged(moments: PyTree, steps: Transition) -> PyTree:
+        return merge_entries(moments, steps.observation, steps.alive, axis)
+
+    transitions = by_group[ppo.group]
+    state = dataclasses.replace(
+        state,
+        observation_moments=merged(state.observation_moments, transitions),
+        others_moments={name: merged(state.others_moments[name], by_group[name]) for name in ppo.others},
+    )
     if transitions.state is None:
         return state
     always = jnp.ones(transitions.last.shape, bool)
@@ -491,11 +533,13 @@ def _update_observation_moments(
 def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> Algorithm:
     """PPO for one group of a task."""
     sees = resolve(config.critic_sees, spec, context.critic_model)
+    others = resolve_scope(config.scope, sees, spec, group, context.critic_model) if sees is CriticSees.joint else ()
     policy = make_independent_policy(
         spec,
         group,
         context,
         sees=sees,
+        others=others,
         outputs=config.critic_outputs,
         share_parameters=config.share_parameters,
         share_critic_parameters=config.share_critic_parameters,
@@ -508,6 +552,7 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
         policy=policy,
         optimiser=make_optimiser(config),
         sees=sees,
+        others=others,
     )
     return Algorithm(
         init=partial(init, ppo),

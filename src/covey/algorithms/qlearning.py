@@ -9,6 +9,10 @@ state (QMIX; where the task has none, from the joint observation):
 The maximum is over legal actions, taken by the network that learns (double Q-learning) or by the target network, whose
 parameters θ' of all follow θ. With n-step returns, y sums the rewards of n steps, or up to the episode's end.
 
+Where several groups cooperate and share their reward, the mixer takes the values of all agents of these groups, and
+they learn in one update (`scope=group`: each group by itself). Groups with another algorithm are left out of it. The
+first group keeps the mixer. Each group has an optimiser of its own, which also clips its gradients.
+
 Memory is a property of the network: sequences of `sequence_length` steps are learned from the carry that the first was
 acted with, after `burn_in` steps that only bring it up to date.
 
@@ -26,6 +30,7 @@ and `make_qlearning` binds them to it.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -41,8 +46,10 @@ from covey.algorithms.base import (
     make_optimiser,
     mean_over_living,
 )
+from covey.algorithms.critics import Scope, join_agents
 from covey.algorithms.q_values import Mixing, QActing, act_by_values, annealed_epsilon, make_q_network
 from covey.checks import above_zero, at_least, between_0_and_1
+from covey.fields import field
 from covey.networks.mixing import Mixer, make_monotonic_mixer, make_sum_mixer
 from covey.networks.network import apply_with_successors
 from covey.observations import flat_size, flatten
@@ -50,7 +57,20 @@ from covey.ops.losses import weighted_mean
 from covey.ops.mixing import returns_learned
 from covey.ops.schedules import Schedule, scheduled
 from covey.ops.targets import first_and_last, masked_argmax, move_towards, n_step_targets, take_action
-from covey.types import Algorithm, Array, Batch, EnvSpec, Key, Network, PyTree, TimeStep, Transition, learned, pytree
+from covey.types import (
+    Algorithm,
+    Array,
+    Batch,
+    EnvSpec,
+    JointLearning,
+    Key,
+    Network,
+    PyTree,
+    TimeStep,
+    Transition,
+    learned,
+    pytree,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,6 +78,9 @@ class QLearningConfig:
     """Fields of `iql`, `vdn` and `qmix`."""
 
     mixer: Mixing = Mixing.none  # how the team's value is made of the agents'
+    # whose values are mixed where several groups cooperate; auto: the team's if its groups share their reward, and
+    # otherwise the group's; team: the team's, which learns from the mean of all agents' rewards
+    scope: Scope = field(Scope.auto, newer=True)
     mixer_size: int = 32  # size of the mixing network's hidden layer; only for mixer=monotonic
     # layers of the networks that make the mixer's weights from the state: 1 or 2; only for mixer=monotonic
     hyper_layers: int = 2
@@ -99,6 +122,10 @@ VDN = QLearningConfig(mixer=Mixing.sum)
 QMIX = QLearningConfig(mixer=Mixing.monotonic, lr=2e-4, tau=0.002)
 
 
+# Groups whose values are mixed have one target, so these are the same for all of them.
+AGREED = ("mixer", "mixer_size", "hyper_layers", "mixer_bias_gain", "double_q", "gamma", "n_step", "burn_in")
+
+
 @pytree
 class QState:
     """All that a group learns. `coefficients` are what schedules scale and callbacks may set; `epsilon` is in use."""
@@ -113,7 +140,10 @@ class QState:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QLearning:
-    """What the functions of this file share. Without a mixer, each agent learns its own value."""
+    """What the functions of this file share. Without a mixer, each agent learns its own value.
+
+    `mixed` are the groups whose agents' values are mixed. The first of them keeps the mixer's parameters.
+    """
 
     config: QLearningConfig
     group: str
@@ -121,6 +151,11 @@ class QLearning:
     network: Network
     mixer: Mixer | None
     optimiser: optax.GradientTransformation
+    mixed: tuple[str, ...] = ()
+
+    @property
+    def keeps_mixer(self) -> bool:
+        return self.mixer is not None and (not self.mixed or self.mixed[0] == self.group)
 
     @property
     def burn_in(self) -> int:
@@ -130,7 +165,8 @@ class QLearning:
 def init(q: QLearning, key: Key) -> QState:
     """Fresh parameters, targets equal to them, and an optimiser."""
     key_network, key_mixer = jax.random.split(key)
-    params = {"network": q.network.init(key_network), "mixer": q.mixer.init(key_mixer) if q.mixer else {}}
+    mixer = q.mixer.init(key_mixer) if q.mixer and q.keeps_mixer else {}
+    params = {"network": q.network.init(key_network), "mixer": mixer}
     coefficients = init_coefficients(q.config, "lr", "gamma", "epsilon_start", "epsilon_end")
     if q.config.target_interval is None:
         coefficients |= init_coefficients(q.config, "tau")
@@ -160,23 +196,57 @@ def act(
 # --------------------------------------------------------------------------------------------------------- targets
 
 
-def make_mixer(config: QLearningConfig, spec: EnvSpec, group: str) -> Mixer | None:
-    """From the agents' values `[…, A]` to the team's `[…]`, or None where each agent learns its own."""
-    group_spec = spec.groups[group]
+def mixed_groups(config: QLearningConfig, spec: EnvSpec, group: str, context: Context) -> tuple[str, ...]:
+    """The groups whose agents' values are mixed with those of `group`, itself included, in the order of the task."""
+    if config.mixer is Mixing.none or config.scope is Scope.group:
+        return (group,)
+    same = spec.groups if context.same_algorithm is None else context.same_algorithm
+    team = tuple(name for name in spec.team_of(group) if name in same or name == group)
+    if config.scope is Scope.team:
+        return team
+    return tuple(name for name in team if name == group or spec.share_reward((group, name)))
+
+
+def make_mixer(config: QLearningConfig, spec: EnvSpec, *groups: str) -> Mixer | None:
+    """From the values `[…, A]` of all agents of `groups` to the team's `[…]`, or None where each learns its own."""
+    parts = [spec.groups[name] for name in groups]
     match config.mixer:
         case Mixing.none:
             return None
         case Mixing.sum:
             return make_sum_mixer()
         case Mixing.monotonic:
-            joint = (group_spec.num_agents * flat_size(group_spec.observation_shape),)
+            joint = (sum(part.num_agents * flat_size(part.observation_shape) for part in parts),)
             return make_monotonic_mixer(
-                num_agents=group_spec.num_agents,
+                num_agents=sum(part.num_agents for part in parts),
                 state_shape=spec.state_shape or joint,
                 hidden_size=config.mixer_size,
                 hyper_size=2 * config.mixer_size if config.hyper_layers == 2 else None,
                 bias_gain=config.mixer_bias_gain,
             )
+
+
+def join_groups(steps: Sequence[Transition]) -> Transition:
+    """The steps of several groups as those of one whose agents are theirs, one group after another.
+
+    Observations differ in size, so they become the joint one, `[L, N, F]`. Masks and extras are left out.
+    """
+    if len(steps) == 1:
+        return steps[0]
+
+    def side_by_side(name: str) -> Array:
+        return jnp.concatenate([getattr(own, name) for own in steps], -1)
+
+    return dataclasses.replace(
+        steps[0],
+        observation=join_agents(*((own.observation,) for own in steps)),
+        next_observation=join_agents(*((own.next_observation,) for own in steps)),
+        **{name: side_by_side(name) for name in ("action", "alive", "terminated", "reward")},
+        action_mask=None,
+        next_action_mask=None,
+        shaping=None,
+        extras={},
+    )
 
 
 def mix(mixer: Mixer | None, params: PyTree, values: Array, steps: Transition) -> Array:
@@ -186,7 +256,7 @@ def mix(mixer: Mixer | None, params: PyTree, values: Array, steps: Transition) -
     """
     if mixer is None:
         return values
-    seen = flatten(steps.observation, 3) if steps.state is None else flatten(steps.state, 2)
+    seen = flatten(steps.observation if steps.state is None else steps.state, 2)
     return mixer.apply(params, jnp.where(steps.alive, values, 0.0), seen)
 
 
@@ -194,8 +264,18 @@ def mix_successors(mixer: Mixer | None, params: PyTree, values: Array, steps: Tr
     """As `mix`, of values after the steps: agents that terminated with them have none."""
     if mixer is None:
         return values
-    seen = flatten(steps.next_observation, 3) if steps.next_state is None else flatten(steps.next_state, 2)
+    seen = flatten(steps.next_observation if steps.next_state is None else steps.next_state, 2)
     return mixer.apply(params, jnp.where(steps.alive & ~steps.terminated, values, 0.0), seen)
+
+
+def best_values(q: QLearning, ends: Transition, next_values: Array, target_values: Array) -> Array:
+    """What the best legal actions at the successors of `ends` are worth to each agent, `[.., N, A]`.
+
+    next_values    [.., N, A, n] of each action, by the network that learns
+    target_values  [.., N, A, n] by the target network
+    """
+    best = masked_argmax(next_values if q.config.double_q else target_values, ends.next_action_mask)
+    return take_action(target_values, best)
 
 
 def q_targets(
@@ -203,19 +283,16 @@ def q_targets(
     target_mixer: PyTree,
     steps: Transition,
     ends: Transition,
-    next_values: Array,
-    target_values: Array,
+    next_value: Array,
     gamma: Array | float,
 ) -> tuple[Array, Array]:
     """y for the first L − n + 1 of L steps and whether each counts: `[…, N]` with a mixer, `[…, N, A]` without.
 
-    steps          [L, N, …]     sequences
-    ends           [L or 1, N]   the steps whose successors the targets end with (`first_and_last`)
-    next_values    [.., N, A, n] of each action at these successors, by the network that learns
-    target_values  [.., N, A, n] by the target network; `target_mixer` are the target mixer's parameters
+    steps        [L, N, …]    sequences, of all agents whose values are mixed (`join_groups`)
+    ends         [L or 1, N]  the steps whose successors the targets end with (`first_and_last`)
+    next_value   [.., N, A]   of the agents at these successors (`best_values`); `target_mixer` are parameters
     """
-    best = masked_argmax(next_values if q.config.double_q else target_values, ends.next_action_mask)
-    next_value = mix_successors(q.mixer, target_mixer, take_action(target_values, best), ends)
+    next_value = mix_successors(q.mixer, target_mixer, next_value, ends)
     reward, terminated, last, counts = returns_learned(steps, team=q.mixer is not None)
     target = n_step_targets(reward, next_value, terminated, last, gamma=gamma, num_steps=q.config.n_step)
     return jax.lax.stop_gradient(target), counts[: len(target)]
@@ -241,26 +318,51 @@ def warm_up(q: QLearning, state: QState, steps: Transition) -> tuple[dict[str, P
     return {"online": run(state.params), "target": run(state.target)}, rest
 
 
-def q_loss(
-    params: PyTree, q: QLearning, target: PyTree, steps: Transition, carries: PyTree, weight: Array, gamma: Array
-) -> tuple[Array, dict[str, Any]]:
-    """E[(Q_tot − y)²] on sequences `[L, N, …]`, of which each counts for `weight [N]`.
+def agents_values(
+    q: QLearning, params: PyTree, target: PyTree, steps: Transition, carries: PyTree
+) -> tuple[Array, Array]:
+    """Of one group's agents, `[.., N, A]`: the values of their actions, and of the best at the successors.
 
-    `params` and `target` are those of network and mixer, `carries` by "online" and "target" the networks' memory before
-    the first step. Beside the loss: metrics, the mean TD error of each sequence `[N]`, and which values count.
+    `params` and `target` are the networks' parameters, `carries` their memory before the first step.
     """
     first, ends = first_and_last(steps, remembers=q.network.recurrent)
 
     def values_of(params: PyTree, carry: PyTree) -> tuple[Array, Array]:
         """Of every action at each of `first` and at the successor of each of `ends`, `[.., N, A, n]`."""
-        return apply_with_successors(
-            q.network, params["network"], first.observation, ends.next_observation, carry, first.reset
-        )
+        return apply_with_successors(q.network, params, first.observation, ends.next_observation, carry, first.reset)
 
     values, next_values = values_of(params, carries["online"])
     _, target_values = values_of(target, carries["target"])
-    y, counts = q_targets(q, target["mixer"], steps, ends, next_values, target_values, gamma)
-    chosen = mix(q.mixer, params["mixer"], take_action(values, first.action), first)[: len(y)]
+    return take_action(values, first.action), best_values(q, ends, next_values, target_values)
+
+
+def q_loss(
+    params: Mapping[str, PyTree],
+    members: Mapping[str, QLearning],
+    target: Mapping[str, PyTree],
+    steps: Mapping[str, Transition],
+    carries: Mapping[str, PyTree],
+    weight: Array,
+    gamma: Array,
+) -> tuple[Array, dict[str, Any]]:
+    """E[(Q_tot − y)²] on sequences `[L, N, …]`, of which each counts for `weight [N]`.
+
+    All are by group, of those that learn together. `params` and `target` are those of network and mixer, `carries` by
+    "online" and "target" the networks' memory before the first step. Beside the loss: metrics, the mean TD error of
+    each sequence `[N]`, and which values count.
+    """
+    group, q = next(iter(members.items()))  # the one that keeps the mixer
+    joined = join_groups([steps[name] for name in members])
+    first, ends = first_and_last(joined, remembers=q.network.recurrent)
+    found = [
+        agents_values(own, params[name]["network"], target[name]["network"], steps[name], carries[name])
+        for name, own in members.items()
+    ]
+    taken, best = (
+        values[0] if len(values) == 1 else jnp.concatenate(values, -1) for values in zip(*found, strict=True)
+    )
+    y, counts = q_targets(q, target[group]["mixer"], joined, ends, best, gamma)
+    chosen = mix(q.mixer, params[group]["mixer"], taken, first)[: len(y)]
     error = chosen - y
     # [L, N] or [L, N, A]: a sequence's weight counts for all of its agents' steps.
     weights = counts * weight.reshape(1, -1, *[1] * (error.ndim - 2))
@@ -276,33 +378,66 @@ def q_loss(
 def update(
     q: QLearning, state: QState, batch: Batch, key: Key, progress: Array
 ) -> tuple[QState, dict[str, Array], Array]:
-    """One gradient step on sequences `[L, N, …]` out of replay; their TD errors `[N]` are their priorities."""
-    config, transitions = q.config, batch.transitions[q.group]
-    coefficients = scheduled(state.coefficients, progress, lr=config.lr_schedule)
-    weight = jnp.ones(transitions.last.shape[1]) if batch.weight is None else batch.weight
-    carries, steps = warm_up(q, state, transitions)
+    """As `update_together`, of a group that learns by itself."""
+    states, metrics, td_errors = update_together({q.group: q}, {q.group: state}, batch, key, progress)
+    return states[q.group], metrics[q.group], td_errors[q.group]
+
+
+def update_together(
+    members: Mapping[str, QLearning], states: Mapping[str, QState], batch: Batch, key: Key, progress: Array
+) -> tuple[dict[str, QState], dict[str, dict[str, Array]], dict[str, Array]]:
+    """One gradient step of some groups on sequences `[L, N, …]` out of replay; their TD errors `[N]` are priorities."""
+    first = next(iter(members.values()))
+    transitions = {name: batch.transitions[name] for name in members}
+    coefficients = {
+        name: scheduled(states[name].coefficients, progress, lr=q.config.lr_schedule) for name, q in members.items()
+    }
+    weight = jnp.ones(transitions[first.group].last.shape[1]) if batch.weight is None else batch.weight
+    warm = {name: warm_up(q, states[name], transitions[name]) for name, q in members.items()}
     grads, found = jax.grad(q_loss, has_aux=True)(
-        state.params, q, state.target, steps, carries, weight, coefficients["gamma"]
+        {name: states[name].params for name in members},
+        members,
+        {name: states[name].target for name in members},
+        {name: steps for name, (_, steps) in warm.items()},
+        {name: carries for name, (carries, _) in warm.items()},
+        weight,
+        coefficients[first.group]["gamma"],
     )
-    grads, metrics = mean_over_living((grads, found["metrics"]), found["counts"], q.context.device_axis)
+    grads, metrics = mean_over_living((grads, found["metrics"]), found["counts"], first.context.device_axis)
+    stepped = {
+        name: step(q, states[name], grads[name], transitions[name], coefficients[name], progress)
+        for name, q in members.items()
+    }
+    return (
+        {name: state for name, (state, _) in stepped.items()},
+        {name: metrics | own for name, (_, own) in stepped.items()},
+        dict.fromkeys(members, found["td_error"]),
+    )
+
+
+def step(
+    q: QLearning, state: QState, grads: PyTree, transitions: Transition, coefficients: dict[str, Array], progress: Array
+) -> tuple[QState, dict[str, Array]]:
+    """A group's state after a step by `grads`, already means over all devices; and metrics of the step."""
+    config = q.config
     grads, users_metrics = add_users_loss(grads, q.context, q.group, state.params, transitions)
     params, optimiser_state = adam_step(q.optimiser, state.params, state.optimiser, grads, coefficients["lr"])
     updates = state.updates + 1
     if config.target_interval is None:
-        step = coefficients["tau"]
+        share = coefficients["tau"]
     else:
-        step = (updates % config.target_interval == 0).astype(jnp.float32)
+        share = (updates % config.target_interval == 0).astype(jnp.float32)
     epsilon = annealed_epsilon(coefficients, config.epsilon_fraction, progress)
     state = dataclasses.replace(
         state,
         params=params,
-        target=move_towards(state.target, params, step),
+        target=move_towards(state.target, params, share),
         optimiser=optimiser_state,
         epsilon=epsilon,
         updates=updates,
     )
-    metrics |= {"grad_norm": optax.tree.norm(grads), "epsilon": epsilon, "lr": coefficients["lr"]} | users_metrics
-    return state, metrics, found["td_error"]
+    metrics = {"grad_norm": optax.tree.norm(grads), "epsilon": epsilon, "lr": coefficients["lr"]}
+    return state, metrics | users_metrics
 
 
 # ------------------------------------------------------------------------------------------------------------ make
@@ -310,19 +445,23 @@ def update(
 
 def make_qlearning(config: QLearningConfig, spec: EnvSpec, group: str, context: Context) -> Algorithm:
     """Q-learning for one group of a task."""
+    mixed = mixed_groups(config, spec, group, context)
     q = QLearning(
         config=config,
         group=group,
         context=context,
         network=make_q_network(spec, group, context, share_parameters=config.share_parameters),
-        mixer=make_mixer(config, spec, group),
+        mixer=make_mixer(config, spec, *mixed),
         optimiser=make_optimiser(config),
+        mixed=mixed,
     )
+    agreed = {name: getattr(config, name) for name in AGREED}
     return Algorithm(
         init=partial(init, q),
         acting=acting,
         initial_carry=q.network.initial_carry,
         act=partial(act, q),
         update=partial(update, q),
+        joint=JointLearning(groups=mixed, member=q, agreed=agreed, update=update_together) if len(mixed) > 1 else None,
         sequence_length=q.burn_in + (config.sequence_length if q.network.recurrent else 1) + config.n_step - 1,
     )

@@ -14,6 +14,10 @@ in what critics see: each agent's own observation and action, or everyone's.
 With `all`, everyone's actions are new, and each agent follows the sum of all values, which is the group's return. The
 default is `own` where rewards are individual, and `all` where the task shares them, since it costs less.
 
+Where several groups cooperate, a centralised critic also sees the other groups' observations and, where actions are
+continuous, their actions (`scope=group`: not so). In the targets those actions are drawn from the other groups'
+policies. In the actor's loss they are as they were, whatever `actor_gradient` says.
+
 Differences from the papers:
 - Time limits bootstrap from the true final observation; dead agents' steps do not count.
 - Policy and critics step at once, each from the others as they were: the devices meet once in an update.
@@ -36,7 +40,7 @@ import jax
 import jax.numpy as jnp
 
 from covey.algorithms.base import Context, descend, every_n_updates, init_coefficients
-from covey.algorithms.critics import CriticSees
+from covey.algorithms.critics import CriticSees, Others
 from covey.algorithms.off_policy import (
     ActorCritic,
     OffPolicyConfig,
@@ -48,10 +52,12 @@ from covey.algorithms.off_policy import (
     rate,
     rate_new_actions,
     rate_successors,
+    rated_groups,
     run_actor,
     run_actor_on_steps,
     run_actor_on_successors,
     scale_delayed,
+    see_others,
     td_targets,
 )
 from covey.checks import above_zero, between_0_and_1
@@ -182,13 +188,25 @@ def draw(sac: Sac, parameters: Array, mask: Array | None, key: Key) -> tuple[Arr
     return sac.distribution.to_action(raw), sac.distribution.log_prob(parameters, mask, raw)
 
 
-def make_targets(sac: Sac, state: SacState, steps: Transition, key: Key) -> Array:
-    """y `[M, N, A]` of sequences `[L, N, …]`, by the target critics and the policy as it is."""
+def next_actions(sac: Sac, state: SacState, steps: Transition, key: Key) -> Array:
+    """Actions `[.., N, A, …]` drawn from the policy as it is, at the successors that targets end with."""
+    first, ends = first_and_last(steps, remembers=sac.ac.actor.recurrent)
+    parameters = run_actor_on_successors(sac.ac, state.params["actor"], first, ends)
+    return sac.distribution.to_action(sac.distribution.sample(parameters, ends.next_action_mask, key))
+
+
+def make_targets(
+    sac: Sac, state: SacState, steps: Transition, key: Key, others: tuple[Others, Others] = ((), ())
+) -> Array:
+    """y `[M, N, A]` of sequences `[L, N, …]`, by the target critics and the policy as it is.
+
+    `others` is what critics see of other groups (`see_others`).
+    """
     first, ends = first_and_last(steps, remembers=sac.ac.actor.recurrent)
     mask = ends.next_action_mask
     parameters = run_actor_on_successors(sac.ac, state.params["actor"], first, ends)
     action, log_prob = draw(sac, parameters, mask, key)
-    values = rate_successors(sac.ac, state.target, first, ends, action)
+    values = rate_successors(sac.ac, state.target, first, ends, action, others)
     next_value = soft_value(values, parameters, mask, log_prob, temperature(sac, state))
     return td_targets(sac.ac, steps, next_value, state.coefficients["gamma"])
 
@@ -223,9 +241,9 @@ def actor_loss(
     mask = None if steps.action_mask is None else steps.action_mask[ac.burn_in :]
     action, log_prob = draw(sac, parameters, mask, key)
     if action is None:
-        values = rate(ac, critic_params, steps, None)
+        values = rate(ac, critic_params, steps, None, samples.others)
     else:
-        values = rate_new_actions(ac, critic_params, steps, action)[..., None]
+        values = rate_new_actions(ac, critic_params, steps, action, samples.others)[..., None]
     value = soft_value(values, parameters, mask, log_prob, alpha)
     entropy = sac.distribution.entropy(parameters, mask, None) if log_prob is None else -log_prob
     surplus = entropy - target_entropy(sac.config, ac.action, mask)
@@ -247,7 +265,7 @@ def update(
     config, ac = sac.config, sac.ac
     key_target, key_actor = jax.random.split(key)
     coefficients = scheduled(state.coefficients, progress, lr=config.lr_schedule, alpha_lr=config.lr_schedule)
-    target = make_targets(sac, state, batch.transitions[ac.group], key_target)
+    target = make_targets(sac, state, batch.transitions[ac.group], key_target, see_others(ac, batch))
     samples = make_samples(ac, batch, target)
     alpha, critic_params = temperature(sac, state), state.params["critic"]
 
@@ -289,4 +307,6 @@ def make_sac(config: SacConfig, spec: EnvSpec, group: str, context: Context) -> 
         act=partial(act, sac),
         update=partial(update, sac),
         sequence_length=ac.sequence_length,
+        next_actions=partial(next_actions, sac),
+        rates_actions_of=rated_groups(ac),
     )

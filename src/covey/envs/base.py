@@ -109,6 +109,13 @@ def present_teams(teams: Sequence[Sequence[str]], groups: Iterable[str]) -> tupl
     return found if len(found) > 1 else ()
 
 
+def present_sharing(sharing: Sequence[Sequence[str]], groups: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+    """`EnvSpec.shared_rewards` without the groups that a configuration of the task does not have."""
+    present = set(groups)
+    kept = (tuple(group for group in each if group in present) for each in sharing)
+    return tuple(each for each in kept if len(each) > 1)
+
+
 def make_bare_env(name: str, config: TaskConfig) -> Env:
     """The registered environment itself."""
     entry = registry.tasks[name]

@@ -12,7 +12,7 @@ import dataclasses
 import math
 import sysconfig
 import traceback
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -424,7 +424,10 @@ def check_steps(spec: EnvSpec, played: Mapping[str, Any], name: str) -> None:
         ):
             _fail(name, f"step gives group '{group}' an agent that dies other than once, its spec says keeps_lifetimes")
         if spec.groups[group].shared_reward:
-            _check_shared(lived, name, group)
+            _check_shared([lived], name, f"agents of group '{group}'", "shared_reward")
+    for sharing in spec.shared_rewards:
+        steps = [played["lived"].groups[group] for group in sharing]
+        _check_shared(steps, name, f"groups {' and '.join(sharing)}", "shared_rewards")
     if before.state is not None and not _same_where(~after.last, after.state, after.next_state):
         _fail(name, "step gives a next_state other than state, though no episode ended")
     alive = np.concatenate([step.alive for step in played["lived"].groups.values()], -1)
@@ -438,16 +441,17 @@ def _same_where(mask: np.ndarray, one: PyTree, other: PyTree) -> bool:
     return all(np.array_equal(a[mask], b[mask]) for a, b in pairs)
 
 
-def _check_shared(step: GroupStep, name: str, group: str) -> None:
+def _check_shared(steps: Sequence[GroupStep], name: str, whose: str, promise: str) -> None:
     """Whoever was alive when it acted learns from the same as the others: algorithms rely on it."""
-    counts = step.alive | step.terminated
+    counts = np.concatenate([step.alive | step.terminated for step in steps], -1)
     for field in ("reward", "shaping"):
-        values = getattr(step, field)
-        if values is None:
+        given = [getattr(step, field) for step in steps]
+        if any(values is None for values in given):
             continue
+        values = np.concatenate(given, -1)
         least, most = np.where(counts, values, np.inf).min(-1), np.where(counts, values, -np.inf).max(-1)
         if (most > least).any():
-            _fail(name, f"step gives agents of group '{group}' a different {field}, its spec says shared_reward")
+            _fail(name, f"step gives {whose} a different {field}, its spec says {promise}")
 
 
 def _check_numbers(timestep: TimeStep, name: str, what: str) -> None:

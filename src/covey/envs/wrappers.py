@@ -151,7 +151,16 @@ class ShareReward(Wrapper):
     def spec(self) -> EnvSpec:
         inner = self.env.spec
         groups = {name: dataclasses.replace(group, shared_reward=True) for name, group in inner.groups.items()}
-        return dataclasses.replace(inner, groups=groups, returns=inner.returns + SHARED_RETURNS[self._reward])
+        return dataclasses.replace(
+            inner,
+            groups=groups,
+            shared_rewards=tuple(each for each in inner.shared_rewards if self._keeps_shared(each)),
+            returns=inner.returns + SHARED_RETURNS[self._reward],
+        )
+
+    def _keeps_shared(self, groups: Sequence[str]) -> bool:
+        """Whether groups that shared a reward still do. Sums over groups of different sizes differ."""
+        return self._reward is Reward.team_mean or len({self.env.spec.groups[name].num_agents for name in groups}) == 1
 
     def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
         state, timestep = self.env.step(state, action, key)

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from covey.envs.base import Actions, first_step, next_step, present_teams
+from covey.envs.base import Actions, first_step, next_step, present_sharing, present_teams
 from covey.types import ActionSpec, Array, Continuous, Discrete, EnvSpec, GroupSpec, Key, MetricSpec, PyTree, TimeStep
 
 NEVER = 2**30  # steps: an inner time limit that no episode reaches
@@ -66,12 +66,14 @@ class SuiteEnv:
         returns: str,
         groups: Mapping[str, Sequence[AgentName]] | None = None,
         teams: Sequence[Sequence[str]] = (),
+        shared_rewards: Sequence[Sequence[str]] = (),
     ):
-        """`teams` as in `EnvSpec`; groups that this configuration does not have drop out."""
+        """`teams` and `shared_rewards` as in `EnvSpec`; groups that this configuration does not have drop out."""
         self.suite = suite
         self.returns = returns
         self.groups = groups or {"agents": suite.agents}
         self.teams = present_teams(teams, self.groups)
+        self.shared_rewards = present_sharing(shared_rewards, self.groups)
 
     @functools.cached_property
     def spec(self) -> EnvSpec:
@@ -93,6 +95,7 @@ class SuiteEnv:
             metrics=self.metrics,
             returns=self.returns,
             teams=self.teams,
+            shared_rewards=self.shared_rewards,
             keeps_lifetimes=True,
         )
 

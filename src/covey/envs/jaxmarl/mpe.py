@@ -111,6 +111,7 @@ def check_local_ratio(local_ratio: float) -> None:
 # Who opposes whom; the team that the task is about is the first.
 AGENTS_FIRST = (("agent",), ("adversary",))
 ADVERSARIES_FIRST = (("leader", "adversary"), ("agent",))
+GOOD = ("alice", "bob")
 OWN_SUM = "an agent's return is the sum of its own rewards over the episode"
 
 
@@ -120,12 +121,12 @@ def make_simple(config: MpeConfig) -> SuiteEnv:
 
 def make_crypto(config: MpeConfig) -> SuiteEnv:
     returns = f"{OWN_SUM}: eve loses by her error, alice and bob win by it less bob's"
-    return make_mpe("SimpleCryptoMPE", config, returns, teams=(("alice", "bob"), ("eve",)))
+    return make_mpe("SimpleCryptoMPE", config, returns, teams=(GOOD, ("eve",)), shared_rewards=(GOOD,))
 
 
 def make_speaker_listener(config: MpeConfig) -> SuiteEnv:
     returns = "minus the listener's squared distance to its goal, the same for both, summed over the episode"
-    return make_mpe("SimpleSpeakerListenerMPE", config, returns)
+    return make_mpe("SimpleSpeakerListenerMPE", config, returns, shared_rewards=(("speaker", "listener"),))
 
 
 def make_spread(config: SpreadConfig) -> SuiteEnv:
@@ -213,12 +214,17 @@ def make_facmac(config: FacmacConfig) -> SuiteEnv:
 
 
 def make_mpe(
-    scenario: str, config: MpeConfig, returns: str, teams: Sequence[Sequence[str]] = (), **arguments: Any
+    scenario: str,
+    config: MpeConfig,
+    returns: str,
+    teams: Sequence[Sequence[str]] = (),
+    shared_rewards: Sequence[Sequence[str]] = (),
+    **arguments: Any,
 ) -> SuiteEnv:
     suite = getattr(import_suite("mpe"), scenario)(
         action_type=config.actions.name.capitalize(), max_steps=NEVER, **arguments
     )
-    return MpeEnv(suite, returns=returns, groups=role_groups(suite.agents), teams=teams)
+    return MpeEnv(suite, returns=returns, groups=role_groups(suite.agents), teams=teams, shared_rewards=shared_rewards)
 
 
 def role_groups(agents: list[str]) -> dict[str, list[AgentName]]:

@@ -38,7 +38,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from covey.envs.base import Actions, Reward, SuiteConfig, first_step, next_step, present_teams
+from covey.envs.base import Actions, Reward, SuiteConfig, first_step, next_step, present_sharing, present_teams
 from covey.envs.vmas import physics
 from covey.envs.vmas.dynamics import Dynamics, DynamicsKind, Holonomic, make_dynamics
 from covey.envs.vmas.world import Agent, Colour, World, WorldState
@@ -103,6 +103,7 @@ class Scenario:
     returns: ClassVar[str] = "sum of the agent's own rewards"
     shared_returns: ClassVar[str] = ""  # what `reward=shared` adds to it, where the scenario shares rewards
     opposed_groups: ClassVar[tuple[tuple[str, ...], ...]] = ()  # as `EnvSpec.teams`; groups that are absent drop out
+    shared_rewards: ClassVar[tuple[tuple[str, ...], ...]] = ()  # as in `EnvSpec`
 
     def __init__(self, config: Any):
         self.config = config
@@ -206,6 +207,7 @@ class VmasEnv:
             metrics=self.scenario.metric_specs,
             returns=self.scenario.describe_returns(),
             teams=present_teams(self.scenario.opposed_groups, self.groups),
+            shared_rewards=present_sharing(self.scenario.shared_rewards, self.groups),
             keeps_lifetimes=True,
         )
 

@@ -18,16 +18,17 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from covey.algorithms.base import make_team
 from covey.algorithms.random import make_random_group
 from covey.algorithms.seats import Seat, SeatedActing, seat_partners
-from covey.envs.base import Env
+from covey.envs.base import Env, first_step
 from covey.errors import UsageError, unknown_name
 from covey.experiment.loading.policy import Policy, load
 from covey.experiment.running.build import build_group
-from covey.observations import describe_shape
-from covey.types import Algorithm, Array, EnvSpec, GroupSpec, Key, PyTree, TimeStep
+from covey.observations import describe_shape, dtypes, map_entries
+from covey.types import Algorithm, Array, EnvSpec, GroupSpec, GroupStep, Key, PyTree, TimeStep
 
 RANDOM, REFERENCE = "random", "reference"
 ROTATE = "rotate"
@@ -136,16 +137,34 @@ def _member(policy: Policy, env: Env, group: str, trained_as: str) -> tuple[Algo
     if policy.env.spec.groups[trained_as] == env.spec.groups[group]:
         part = policy.algorithm.groups[trained_as]
     else:
-        alone = dataclasses.replace(env.spec, groups={trained_as: env.spec.groups[group]}, teams=())
-        part = build_group(policy.config, alone, trained_as)
+        trained = policy.env.spec
+        resized = dataclasses.replace(
+            env.spec,
+            groups=dict(trained.groups) | {trained_as: env.spec.groups[group]},
+            teams=trained.teams,
+            shared_rewards=trained.shared_rewards,
+        )
+        part = build_group(policy.config, resized, trained_as)
+    others = {name: spec for name, spec in policy.env.spec.groups.items() if name != trained_as}
 
     def act(acting: PyTree, timestep: TimeStep, carry: PyTree, key: Key, explore: bool) -> tuple[Array, dict, PyTree]:
-        seen = dataclasses.replace(timestep, groups={trained_as: timestep.groups[group]})
+        # Only critics look at other groups, and nobody asks them here.
+        absent = {name: _blank(spec, timestep.last.shape[0]) for name, spec in others.items()}
+        seen = dataclasses.replace(timestep, groups=absent | {trained_as: timestep.groups[group]})
         return part.act(acting, seen, carry, key, explore)
 
-    member = dataclasses.replace(part, act=act, update=_never)
+    # Nobody learns here, so nobody asks for the groups that this one learned with.
+    member = dataclasses.replace(part, act=act, update=_never, rates_actions_of=(), joint=None)
     _check_fit(member, learner, env, group, policy.env.spec.groups[trained_as])
     return member, learner
+
+
+def _blank(spec: GroupSpec, num_envs: int) -> GroupStep:
+    """What a group could have seen, as zeros."""
+    observation = map_entries(
+        lambda shape, dtype: jnp.zeros((num_envs, spec.num_agents, *shape), dtype), spec.observation_shape, dtypes(spec)
+    )
+    return jax.vmap(lambda seen: first_step({"": seen}).groups[""])(observation)
 
 
 def _check_fit(member: Algorithm, learner: PyTree, env: Env, group: str, trained: GroupSpec) -> None:

@@ -95,6 +95,9 @@ def build_group(
         critic_model=Model(critic.registered, critic.config),
         hooks=hooks,
         device_axis=device_axis,
+        same_algorithm=tuple(
+            name for name in spec.groups if config.algorithm.of(name).registered == algorithm.registered
+        ),
     )
     try:
         return make_group(algorithm.registered, algorithm.config, spec, group, context)

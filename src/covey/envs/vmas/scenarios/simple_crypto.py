@@ -39,6 +39,7 @@ class SimpleCrypto(Scenario):
         "eve_correct": MetricSpec(unit="share of bits", higher_is_better=False),
     }
     opposed_groups: ClassVar = (("alice", "bob"), ("eve",))
+    shared_rewards: ClassVar = (("alice", "bob"),)
     config: SimpleCryptoConfig
 
     def make_world(self) -> World:

@@ -28,6 +28,7 @@ class SimpleSpeakerListenerConfig(VmasConfig):
 class SimpleSpeakerListener(Scenario):
     """Reward, the same for both: minus twice the listener's distance to the goal."""
 
+    shared_rewards: ClassVar = (("speaker", "listener"),)
     metric_specs: ClassVar = {"at_goal": MetricSpec(unit="0 or 1")}
     config: SimpleSpeakerListenerConfig
 

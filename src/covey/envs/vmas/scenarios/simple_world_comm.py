@@ -52,6 +52,7 @@ class SimpleWorldComm(Scenario):
         "eaten": MetricSpec(reduction="sum", unit="steps at food, over all agents"),
     }
     opposed_groups: ClassVar = (("lead_adversary", "adversary"), ("agent",))
+    shared_rewards: ClassVar = (("lead_adversary", "adversary"),)
     config: SimpleWorldCommConfig
 
     def make_world(self) -> World:
