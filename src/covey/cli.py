@@ -65,6 +65,8 @@ KEYS_HELP = """\
   run_dir=runs/first              default: runs/TASK-ALGORITHM-SEED-TIME
   init_from=runs/other            start from what another run learned, where shapes fit: parameters, target networks,
                                   moments; optimiser and schedules start fresh
+  partners.GROUP.1=runs/other     who plays agent 1 of a group and does not learn: a run directory, random or reference;
+                                  partners.GROUP=…, or opponents.GROUP=…, takes the whole group (covey help partners)
   callbacks=[my_module:MyClass]   your own code between iterations (examples/callbacks.py)
   jit=false                       acting and learning uncompiled, for breakpoints; evaluations and the steps of
                                   covey's own tasks stay compiled, those of your tasks do not
@@ -310,6 +312,7 @@ def _evaluate(arguments: list[str]) -> None:
     for name in values.keys() - {"output", "render"}:
         values[name] = _scalar(values[name])
     options = registry.build_config(EvaluateOptions(), values, "evaluate")
+    from covey.experiment.configuration.partners import partner_value
     from covey.experiment.loading.evaluation import evaluate_run
 
     evaluate_run(
@@ -319,23 +322,11 @@ def _evaluate(arguments: list[str]) -> None:
         render=options.render,
         deterministic=options.deterministic,
         parameters=options.parameters.name,
-        partners=_partner_values(partners),
-        opponents=_partner_values(opponents),
+        partners={seat: partner_value(seat, text) for seat, text in partners.items()},
+        opponents={seat: partner_value(seat, text) for seat, text in opponents.items()},
         task={name: _scalar(value) for name, value in task.items()},
         trust=options.trust,
     )
-
-
-def _partner_values(values: dict[str, str]) -> dict[str, Any]:
-    """Names of partners as typed, `[a,b]` as a list, and `rotate` as true or false."""
-    return {
-        key: _scalar(text)
-        if key == "rotate"
-        else [item.strip() for item in text[1:-1].split(",")]
-        if text.startswith("[") and text.endswith("]")
-        else text
-        for key, text in values.items()
-    }
 
 
 def _with_prefix(prefix: str, arguments: list[str]) -> tuple[dict[str, str], list[str]]:
@@ -531,7 +522,8 @@ Plays episodes with a trained team and prints its returns.
   deterministic=true          greedy, or sampled if false; default: greedy, except policies over discrete actions
   parameters=final            or best
   partners.GROUP.1=random     who plays agent 1 of a group instead of the team, which is scored by its own agents;
-                              a list ([random,runs/other]) draws one for each episode
+                              a list ([random,runs/other]) draws one for each episode; default: as in training, and
+                              team gives the seat back to the run itself
   partners.rotate=true        draw for each episode which places of their group such partners take
   partners.GROUP=random       the same for a whole group; opponents.GROUP is another name for it
   opponents.GROUP=random      who plays a group instead of the team: random, reference (the task's own hand-written

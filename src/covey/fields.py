@@ -78,12 +78,13 @@ def roles_of(config: Any, path: str) -> Iterator[tuple[str, FieldRole, bool]]:
     known = roles(type(config))
     for own in dataclasses.fields(config):
         value, here = getattr(config, own.name), f"{path}.{own.name}" if path else own.name
-        yield here, known[own.name], value == _default_of(own)
+        yield here, known[own.name], value == default_of(own)
         if dataclasses.is_dataclass(value):
             yield from roles_of(value, here)
 
 
-def _default_of(own: dataclasses.Field[Any]) -> Any:
+def default_of(own: dataclasses.Field[Any]) -> Any:
+    """A field's default, `MISSING` where it has none."""
     return own.default if own.default_factory is dataclasses.MISSING else own.default_factory()
 
 

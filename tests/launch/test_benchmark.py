@@ -116,7 +116,7 @@ def test_what_makes_an_identity_is_known() -> None:
     """These are the fields that were left out when the first benchmarks were run: their folders are still found."""
     config = compose(["algorithm=qmix", "task=smax/2s3z"])
     everything, identifying = to_dict(config), identity_fields(config)
-    top = {"seed", "seeds", "run_dir", "code_dir", "config_dir", "jit", "callbacks"}
+    top = {"seed", "seeds", "run_dir", "code_dir", "config_dir", "jit", "callbacks", "partners"}
     watching = {"platform", "devices", "seeds_at_once", "loggers", "logger_options"}
     watching |= {"checkpoint_interval", "checkpoint_keep"}
     assert set(everything) - set(identifying) == top

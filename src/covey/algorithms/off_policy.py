@@ -32,6 +32,7 @@ from covey.algorithms.critics import (
     resolve_gradient,
     resolve_scope,
 )
+from covey.algorithms.seats import OWN, beside_partners
 from covey.checks import above_zero, at_least, between_0_and_1
 from covey.fields import field
 from covey.networks.network import apply_after, apply_with_successors, make_network
@@ -227,7 +228,8 @@ def see_others(ac: ActorCritic, batch: Batch) -> tuple[Others, Others]:
         now.append((first.observation, encode_action(action, first.action)))
         taken = batch.next_actions.get(name)
         # Without next actions, critics are shown nobody's: see `rated_groups`.
-        after.append((ends.next_observation, None if taken is None else encode_action(action, taken)))
+        encoded = None if taken is None else encode_action(action, beside_partners(taken, ends.extras))
+        after.append((ends.next_observation, encoded))
     return tuple(now), tuple(after)
 
 
@@ -249,6 +251,8 @@ def rate_successors(
 
     `action` is None where it is discrete: then values are those of all n actions. `others` is by `see_others`.
     """
+    if action is not None:
+        action = beside_partners(action, ends.extras)
     now, after = others
     inputs = ac.critics.inputs(first.observation, first.state, None if ac.discrete else first.action, now)
     next_inputs = ac.critics.inputs(ends.next_observation, ends.next_state, action, after)
@@ -289,10 +293,14 @@ def rate(ac: ActorCritic, params: PyTree, steps: Transition, action: Array | Non
 def rate_new_actions(ac: ActorCritic, params: PyTree, steps: Transition, action: Array, others: Others = ()) -> Array:
     """Values `[K, L − burn_in, N, A]` of continuous actions `[L − burn_in, N, A, …]` that the actor would take now."""
 
+    taken = steps.action[ac.burn_in :]
+    extras = {name: value[ac.burn_in :] for name, value in steps.extras.items() if name == OWN}
+    action = beside_partners(action, extras, taken)
+
     def values_of(action: Array) -> Array:
         return rate(ac, params, steps, jnp.concatenate([steps.action[: ac.burn_in], action]), others)[..., 0]
 
-    return own_values(values_of, action, steps.action[ac.burn_in :]) if ac.own_actions_only else values_of(action)
+    return own_values(values_of, action, taken) if ac.own_actions_only else values_of(action)
 
 
 def critic_loss(params: PyTree, ac: ActorCritic, samples: Samples) -> tuple[Array, Array]:

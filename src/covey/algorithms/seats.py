@@ -5,35 +5,58 @@ episode. With `rotate`, the seats of single agents move along the group's places
 episode, so that the team's own policy plays every place. Draws stay as they are until the episode ends.
 
 A partner acts for all agents of its group, as it did where it was trained, and only the actions of its seat are used.
-Its parameters are in the acting tree beside the team's own, so they are arguments of compiled programs.
+What it acts with is in the state beside the team's own, so it is an argument of compiled programs. Updates leave it as
+it is.
+
+The team learns from the steps of its own agents. To its algorithms an agent that a partner plays is one that is not
+alive: its steps have no weight in any loss, and critics that see the whole group see what it did. In updates from
+replay, partners also say what they would do at the successors of the steps (`NEXT_ACTION`), since critics may ask.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from covey.types import Algorithm, Array, EnvSpec, Key, PyTree, TimeStep, pytree
+from covey.types import Algorithm, Array, Batch, EnvSpec, GroupStep, Key, PyTree, TimeStep, Transition, pytree
 
-OWN = "own_agents"  # among a group's extras: which of its agents the team's own policy plays, [B, A]
+# Among a group's extras:
+OWN = "own_agents"  # which of its agents the team's own policy plays, [B, A]
+SEATED = "seated"  # who plays the others (`SeatedStep`)
+NEXT_ACTION = "partners_next_action"  # in updates from replay: what partners do at a step's successor, [B, A, …]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Seat:
-    """One agent of a group, or with `index=None` all of them, and the partners of which one plays each episode."""
+    """One agent of a group, or with `index=None` all of them, and the partners of which one plays each episode.
+
+    A partner only acts: its state is what it acts with.
+    """
 
     group: str
     index: int | None
     partners: tuple[Algorithm, ...]
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Seating:
+    """All seats of a task that partners take. `acting`: of each seat, what each of its partners acts with."""
+
+    seats: tuple[Seat, ...]
+    rotate: bool
+    acting: tuple[tuple[PyTree, ...], ...]
+
+
 @pytree
 class SeatedActing:
-    """own: of the team's own groups; partners: of each seat, one for each of its partners."""
+    """A team with partners: what it acts with, or with the team's state as `own`, its state.
+
+    own: of the team's own groups; partners: of each seat, what each of its partners acts with.
+    """
 
     own: PyTree
     partners: tuple[tuple[PyTree, ...], ...]
@@ -50,6 +73,45 @@ class SeatedCarry:
     partners: tuple[tuple[PyTree, ...], ...]
     drawn: tuple[Array, ...]
     offset: Array
+
+
+@pytree
+class SeatedStep:
+    """Who plays the seats of one group in a step.
+
+    drawn   [B] of each seat, as in `SeatedCarry`
+    carries     of each seat and each of its partners, after the step; () where it has no memory
+    offset  [B] as in `SeatedCarry`
+    """
+
+    drawn: tuple[Array, ...]
+    carries: tuple[tuple[PyTree, ...], ...]
+    offset: Array
+
+
+def learned_part(state: PyTree) -> PyTree:
+    """The part of a state that learns, by group: all of it, unless partners play beside the team."""
+    return state.own if isinstance(state, SeatedActing) else state
+
+
+def with_learned_part(state: PyTree, own: PyTree) -> PyTree:
+    """`state` with another part that learns; partners stay."""
+    return dataclasses.replace(state, own=own) if isinstance(state, SeatedActing) else own
+
+
+def learned_carry(carry: PyTree) -> PyTree:
+    """The part of a carry that belongs to the team's own networks."""
+    return carry.own if isinstance(carry, SeatedCarry) else carry
+
+
+def taken_groups(algorithm: Algorithm, spec: EnvSpec) -> tuple[str, ...]:
+    """The groups that partners play as a whole, so that nobody learns there."""
+    return tuple(group for group in spec.groups if algorithm.groups and group not in algorithm.groups)
+
+
+def played_by_team(extras: Mapping[str, Mapping[str, Any]]) -> dict[str, Array]:
+    """By group, which agents the team's own policy plays, `[B, A]`; without groups where it plays all."""
+    return {group: part[OWN] for group, part in extras.items() if OWN in part}
 
 
 def taken_places(seat: Seat, num_agents: int, offset: Array) -> Array:
@@ -86,18 +148,93 @@ def draw_seats(
     return dataclasses.replace(carry, drawn=drawn, offset=redraw(carry.offset, key_offset, places))
 
 
-def seat_partners(team: Algorithm, seats: Sequence[Seat], spec: EnvSpec, *, rotate: bool = False) -> Algorithm:
-    """`team`, which plays the groups that no seat takes whole, with partners in `seats`. It acts and does not learn.
+def learned_steps(steps: Transition) -> Transition:
+    """A group's steps `[T, B, …]` as its algorithm learns from them: agents that partners played are not alive."""
+    extras = {name: value for name, value in steps.extras.items() if name != SEATED}
+    return dataclasses.replace(steps, alive=steps.alive & steps.extras[OWN], extras=extras)
 
-    Its state is `SeatedActing` over the states of the team and of the partners. Each group's extras also hold `OWN`.
+
+def beside_partners(action: Array, extras: Mapping[str, Any], partners_action: Array | None = None) -> Array:
+    """Actions `[…, A, n]` that the team's policy takes, with those of partners in their places.
+
+    Partners take `partners_action`, or what they say that they do next (`NEXT_ACTION`)."""
+    if OWN not in extras:
+        return action
+    return select(extras[OWN], action, extras[NEXT_ACTION] if partners_action is None else partners_action)
+
+
+def successor_step(group: str, steps: Transition) -> TimeStep:
+    """What a group is shown after each of its steps, of which the axes `[T, B]` become one. The episode continues."""
+
+    def flat(leaf: Array) -> Array:
+        return leaf.reshape(-1, *leaf.shape[2:])
+
+    shown = GroupStep(
+        observation=steps.next_observation,
+        next_observation=steps.next_observation,
+        reward=steps.reward,
+        action_mask=steps.next_action_mask,
+        alive=steps.alive,
+        terminated=steps.terminated,
+        next_action_mask=steps.next_action_mask,
+    )
+    never = jnp.zeros_like(steps.last)
+    timestep = TimeStep(
+        groups={group: shown},
+        truncated=never,
+        last=never,
+        state=steps.next_state,
+        next_state=steps.next_state,
+        metrics={},
+    )
+    return jax.tree.map(flat, timestep)
+
+
+def partners_next_action(
+    seats: Sequence[Seat], group: str, acting: Sequence[tuple[PyTree, ...]], steps: Transition, key: Key
+) -> Array:
+    """What the partners of a group do at the successors of its steps `[T, B, …]`; zeros in the team's own places."""
+    timestep = successor_step(group, steps)
+    who: Any = steps.extras[SEATED]
+    drawn, carries, offset = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (who.drawn, who.carries, who.offset))
+    result = jnp.zeros((offset.shape[0], *steps.action.shape[2:]), steps.action.dtype)
+    here = [number for number, seat in enumerate(seats) if seat.group == group]
+    for position, number in enumerate(here):
+        seat, key_seat = seats[number], jax.random.fold_in(key, number)
+        chosen, _ = _act_by_drawn(seat, acting[number], timestep, carries[position], drawn[position], key_seat, True)
+        result = select(taken_places(seat, steps.alive.shape[-1], offset), chosen, result)
+    return result.reshape(steps.action.shape)
+
+
+def seat_partners(team: Algorithm, seats: Sequence[Seat], spec: EnvSpec, *, rotate: bool = False) -> Algorithm:
+    """`team`, which plays and learns the groups that no seat takes whole, with partners in `seats`.
+
+    Its state is `SeatedActing`; `init` leaves zeros for the partners, which are put in afterwards. Each group's extras
+    also hold `OWN`.
     """
 
+    def init(key: Key) -> SeatedActing:
+        # Shapes alone, so that what partners act with is no constant of the compiled program.
+        shapes = jax.eval_shape(lambda: tuple(tuple(partner.init(key) for partner in seat.partners) for seat in seats))
+        return SeatedActing(own=team.init(key), partners=jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes))
+
     def acting(state: SeatedActing) -> SeatedActing:
-        partners = tuple(
-            tuple(partner.acting(own) for partner, own in zip(seat.partners, states, strict=True))
-            for seat, states in zip(seats, state.partners, strict=True)
-        )
-        return SeatedActing(own=team.acting(state.own), partners=partners)
+        return SeatedActing(own=team.acting(state.own), partners=state.partners)
+
+    def update(
+        state: SeatedActing, batch: Batch, key: Key, progress: Array
+    ) -> tuple[SeatedActing, dict[str, Array], PyTree]:
+        transitions = {}
+        for group, steps in batch.transitions.items():
+            transitions[group] = learned_steps(steps)
+            if batch.final is None:  # out of replay; where no critic asks, the compiler leaves it out
+                key_next = jax.random.fold_in(key, list(spec.groups).index(group))
+                action = partners_next_action(seats, group, state.partners, steps, key_next)
+                extras = transitions[group].extras | {NEXT_ACTION: action}
+                transitions[group] = dataclasses.replace(transitions[group], extras=extras)
+        batch = dataclasses.replace(batch, transitions=transitions)
+        own, metrics, priorities = team.update(state.own, batch, key, progress)
+        return dataclasses.replace(state, own=own), metrics, priorities
 
     def initial_carry(num_envs: int) -> SeatedCarry:
         undrawn = jnp.full(num_envs, -1, jnp.int32)
@@ -123,15 +260,32 @@ def seat_partners(team: Algorithm, seats: Sequence[Seat], spec: EnvSpec, *, rota
             )
             carries.append(seat_carries)
             before = actions.get(seat.group)
-            actions[seat.group] = chosen if before is None else _where(places, chosen, before)
-        own = own_agents(seats, spec, carry.offset)
-        extras = {group: {**extras.get(group, {}), OWN: own[group]} for group in spec.groups}
-        actions = {group: actions[group] for group in spec.groups}
-        return actions, extras, dataclasses.replace(carry, own=own_carry, partners=tuple(carries))
+            actions[seat.group] = chosen if before is None else select(places, chosen, before)
+        carry = dataclasses.replace(carry, own=own_carry, partners=tuple(carries))
+        seated = {
+            group: {**extras.get(group, {}), **_seated_extras(seats, spec, group, carry)} for group in spec.groups
+        }
+        return {group: actions[group] for group in spec.groups}, seated, carry
 
     return Algorithm(
-        init=_never, acting=acting, initial_carry=initial_carry, act=act, update=_never, groups=team.groups
+        init=init,
+        acting=acting,
+        initial_carry=initial_carry,
+        act=act,
+        update=update,
+        sequence_length=team.sequence_length,
+        groups=team.groups,
     )
+
+
+def _seated_extras(seats: Sequence[Seat], spec: EnvSpec, group: str, carry: SeatedCarry) -> dict[str, PyTree]:
+    here = [number for number, seat in enumerate(seats) if seat.group == group]
+    who = SeatedStep(
+        drawn=tuple(carry.drawn[number] for number in here),
+        carries=tuple(carry.partners[number] for number in here),
+        offset=carry.offset,
+    )
+    return {OWN: own_agents(seats, spec, carry.offset)[group], SEATED: who}
 
 
 def _act_by_drawn(
@@ -149,31 +303,11 @@ def _act_by_drawn(
         key_partner = jax.random.fold_in(key, number)
         own, _, next_carry = partner.act(acting[number], timestep, carries[number], key_partner, explore)
         next_carries.append(next_carry)
-        actions = own if actions is None else _where(drawn == number, own, actions)
+        actions = own if actions is None else select(drawn == number, own, actions)
     assert actions is not None, "a seat has at least one partner"
     return actions, tuple(next_carries)
 
 
-def score_own(timestep: TimeStep, extras: dict[str, dict[str, Any]]) -> TimeStep:
-    """`timestep` with rewards such that a group's mean over all agents is that over the agents the team itself plays.
-
-    Groups without agents of the team's own keep their rewards; they are not scored.
-    """
-    groups = dict(timestep.groups)
-    for group, step in timestep.groups.items():
-        own = extras.get(group, {}).get(OWN)
-        if own is not None:
-            count = own.sum(-1, keepdims=True)
-            share = jnp.where(own, own.shape[-1] / jnp.maximum(count, 1), 0.0)
-            reward = jnp.where(count > 0, step.reward * share, step.reward)
-            groups[group] = dataclasses.replace(step, reward=reward)
-    return dataclasses.replace(timestep, groups=groups)
-
-
-def _where(condition: Array, new: Array, old: Array) -> Array:
+def select(condition: Array, new: Array, old: Array) -> Array:
     """`jnp.where`, with `condition` over the leading axes."""
     return jnp.where(condition.reshape(condition.shape + (1,) * (new.ndim - condition.ndim)), new, old)
-
-
-def _never(*_: Any) -> Any:
-    raise NotImplementedError("a team with partners in its seats is made from policies, and does not learn")

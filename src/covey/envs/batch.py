@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -49,9 +49,10 @@ class BatchedEnv:
     """`num_envs` environments that reset themselves.
 
     reset(key) -> (state, timestep [B])
-    step(state, actions [B], key) -> (state, timestep [B], episodes [B])
+    step(state, actions [B], key, played) -> (state, timestep [B], episodes [B])
 
-    `episodes` holds, where `timestep.last`, the statistics of the episode that just ended.
+    `episodes` holds, where `timestep.last`, the statistics of the episode that just ended. `played` says by group whose
+    rewards count in them (`score_played`); without it, all agents' do.
 
     Episodes that all last until their time limit would stay in lockstep for ever, and every batch would hold one phase
     of them only. With `stagger`, the first ones are cut at times that are spread over the limit.
@@ -87,11 +88,13 @@ class BatchedEnv:
         )
         return state, timestep
 
-    def step(self, state: BatchState, actions: Actions, key: Key) -> tuple[BatchState, TimeStep, Episodes]:
+    def step(
+        self, state: BatchState, actions: Actions, key: Key, played: Mapping[str, Array] | None = None
+    ) -> tuple[BatchState, TimeStep, Episodes]:
         key_step, key_pool = jax.random.split(key)
         env_state, timestep = jax.vmap(self.env.step)(state.env, actions, jax.random.split(key_step, self.num_envs))
         timestep = settle_endings(timestep)
-        episodes = add_step(state.episodes, timestep, self.spec)
+        episodes = add_step(state.episodes, score_played(timestep, played or {}), self.spec)
         state = dataclasses.replace(state, env=env_state, episodes=restart_episodes(episodes, timestep.last, self.spec))
 
         def reset_ended(state: BatchState, timestep: TimeStep) -> tuple[BatchState, TimeStep]:
@@ -160,6 +163,20 @@ def init_episodes(spec: EnvSpec, num_envs: int) -> Episodes:
         length=jnp.zeros(num_envs, jnp.int32),
         metrics={name: jnp.full(num_envs, start[metric.reduction]) for name, metric in spec.metrics.items()},
     )
+
+
+def score_played(timestep: TimeStep, played: Mapping[str, Array]) -> TimeStep:
+    """`timestep` with rewards such that a group's mean over all agents is that over those of `played [B, A]`.
+
+    Groups that are not in `played`, or of which nobody is, keep their rewards.
+    """
+    groups = dict(timestep.groups)
+    for group, own in played.items():
+        reward = timestep.groups[group].reward
+        count = own.sum(-1, keepdims=True)
+        share = jnp.where(own, own.shape[-1] / jnp.maximum(count, 1), 0.0)
+        groups[group] = dataclasses.replace(groups[group], reward=jnp.where(count > 0, reward * share, reward))
+    return dataclasses.replace(timestep, groups=groups)
 
 
 def add_step(episodes: Episodes, timestep: TimeStep, spec: EnvSpec) -> Episodes:

@@ -33,6 +33,7 @@ from covey.process import ending_signals, make_lasting
 
 if TYPE_CHECKING:
     from covey.experiment.configuration.config import Config
+    from covey.experiment.loading.partners import TrainingPartners
     from covey.experiment.recording.run_directory import RunDirectory
     from covey.experiment.running.build import Parts
     from covey.experiment.running.programs import Programs
@@ -88,6 +89,7 @@ class Worker:
 
     def _train(self, job: dict[str, Any]) -> None:
         from covey.experiment.configuration.config import from_dict, to_dict
+        from covey.experiment.loading.partners import find_partners, keep_partners
         from covey.experiment.running.devices import start_jax
         from covey.experiment.running.experiment import prepare, run_together
 
@@ -96,29 +98,33 @@ class Worker:
         start_jax(self._platform, self._devices)  # for the largest job: JAX fixes the number when it starts
         config, devices = prepare(from_dict(job["config"]))
         self._stop_if_asked()
-        built = self._build(job["name"], config, devices)
-        self._stop_if_asked()
         path = Path(job["run_directory"])
+        partners = find_partners(config, path)
+        built = self._build(job["name"], config, devices, partners)
+        if partners is not None:  # a seed that was trained before has copies of its own
+            built.parts = dataclasses.replace(built.parts, partners=partners.seating.acting)
+        self._stop_if_asked()
         # Before the run directory exists, so that parameters that do not fit leave nothing behind.
         initial_learner = first_learner(config, path, built.parts)
         run = open_run(path, config, built.parts)
         with hold([run]):
             if run.config != to_dict(config):  # in fields that do not change the experiment's identity
                 run.rewrite_config(to_dict(config))
+            keep_partners(partners, run.path)
             run_together([(config, run)], built.parts, built.programs, (), initial_learner)
         built.programs = dataclasses.replace(built.programs, seconds=0.0)  # the first seed's run has recorded them
         if job["render"]:
             draw_team(run.path)
 
-    def _build(self, name: str, config: Config, devices: list[Any]) -> Built:
+    def _build(self, name: str, config: Config, devices: list[Any], partners: TrainingPartners | None) -> Built:
         from covey.experiment.running.build import build
-        from covey.experiment.running.experiment import get_programs
+        from covey.experiment.running.experiment import configs_of, get_programs, seating_of
         from covey.experiment.running.program_store import ProgramStore, Shelf
 
         if self._built is None or self._built.name != name:
             self._forget()
-            shelf = Shelf.of(ProgramStore.default(), config, devices, 1)
-            parts = build(config, devices, trace=shelf.kept is None)
+            shelf = Shelf.of(ProgramStore.default(), config, devices, 1, configs_of(partners))
+            parts = build(config, devices, trace=shelf.kept is None, seating=seating_of(partners))
             self._built = Built(name=name, parts=parts, programs=get_programs(config, parts, shelf))
         return self._built
 
@@ -144,7 +150,7 @@ def open_run(path: Path, config: Config, parts: Parts) -> RunDirectory:
 
     if not path.exists():
         try:
-            return RunDirectory.create(path, to_dict(config), describe(parts))
+            return RunDirectory.create(path, to_dict(config), describe(config, parts))
         except UsageError:
             if not path.exists():
                 raise
@@ -174,6 +180,7 @@ def first_learner(config: Config, path: Path, parts: Parts) -> Any:
 def draw_team(path: Path) -> None:
     """Writes `team.gif`, one episode, into a run directory. A failure is only a warning."""
     from covey.experiment.loading.evaluation import episode_states, make_players, write_video
+    from covey.experiment.loading.partners import partners_of_run
     from covey.experiment.loading.policy import load
     from covey.experiment.running.build import is_deterministic
 
@@ -181,7 +188,7 @@ def draw_team(path: Path) -> None:
         return
     try:
         policy = load(path, trust=True)  # config.yaml is what this worker was told to train
-        players = make_players(policy, {}, {})
+        players = make_players(policy, partners_of_run(policy.config, path), {}, trust=True)
         states = episode_states(players, is_deterministic(policy.config, policy.env), seed=0)
         every = -(-len(states) // MOST_PICTURES)
         write_video(policy.env.render(states[::every]), path / ".team.gif")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from covey.algorithms.seats import score_own
+from covey.algorithms.seats import played_by_team
 from covey.envs.base import Env
-from covey.envs.batch import Episodes, add_step, init_episodes
+from covey.envs.batch import Episodes, add_step, init_episodes, score_played
 from covey.ops.seeds import any_seed
 from covey.types import Algorithm, Array, Key, PyTree
 
@@ -40,7 +40,7 @@ def play_episodes(
         key_act, key_env = jax.random.split(jax.random.fold_in(key_play, elapsed))
         actions, extras, carry = algorithm.act(acting, timestep, carry, key_act, not deterministic)
         env_state, timestep = jax.vmap(env.step)(env_state, actions, jax.random.split(key_env, num_episodes))
-        longer = add_step(episodes, score_own(timestep, extras), spec)
+        longer = add_step(episodes, score_played(timestep, played_by_team(extras)), spec)
         episodes = jax.tree.map(lambda new, old: jnp.where(done, old, new), longer, episodes)
         return env_state, timestep, carry, episodes, done | timestep.last, elapsed + 1
 

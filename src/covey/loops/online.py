@@ -32,6 +32,7 @@ from jax.sharding import PartitionSpec as P
 
 from covey.algorithms.base import Hooks
 from covey.algorithms.random import make_random_team
+from covey.algorithms.seats import learned_part, played_by_team, select, taken_groups, with_learned_part
 from covey.data.replay import HOST_PART, Replay
 from covey.envs.base import Env
 from covey.envs.batch import BatchedEnv
@@ -132,7 +133,7 @@ def make_online_loop(
         progress = state.iteration * (frames_per_iteration / schedule_frames)
         learner, buffer, metrics = learn(state, batch, key_update, progress)
         sums, metrics = sum_over_devices(sums, axis), mean_over_devices(metrics, axis)
-        means = episode_means(sums, scored_groups(env.spec.cooperating))
+        means = episode_means(sums, scored_groups(env.spec.cooperating, taken_groups(algorithm, env.spec)))
         metrics = metrics | {f"collection/{name}": value for name, value in means.items()}
         if hooks.metrics:
             metrics = hooks.metrics(metrics)
@@ -239,13 +240,16 @@ def state_parts(learning: Learning | None) -> dict[str, StatePart]:
 def saved_parts(state: TrainState, parts: Mapping[str, StatePart]) -> dict[str, PyTree]:
     """The parts of a train state that checkpoints hold."""
     clock = {"key": state.key, "iteration": state.iteration}
-    trees = {"learner": state.learner, "actor": state.actor, "clock": clock, "buffer": state.buffer}
+    learner = learned_part(state.learner)  # partners are stored once, with the run
+    trees = {"learner": learner, "actor": state.actor, "clock": clock, "buffer": state.buffer}
     return {name: trees[name] for name, part in parts.items() if part.left_out is None}
 
 
 def restored_state(state: TrainState, trees: Mapping[str, PyTree]) -> TrainState:
     """`state` with the saved parts that there are."""
     changes = {name: tree for name, tree in trees.items() if name != "clock"}
+    if "learner" in changes:
+        changes["learner"] = with_learned_part(state.learner, changes["learner"])
     return dataclasses.replace(state, **changes, **trees.get("clock", {}))
 
 
@@ -293,7 +297,7 @@ def learn_from_replay(
 
 
 def at_random_while(condition: Array, algorithm: Algorithm, spec: EnvSpec) -> Algorithm:
-    """`algorithm`, with random actions instead of its own while `condition` holds."""
+    """`algorithm`, with random actions instead of its own while `condition` holds; partners act as they do."""
     random_team = make_random_team(spec)
 
     def act(
@@ -302,7 +306,12 @@ def at_random_while(condition: Array, algorithm: Algorithm, spec: EnvSpec) -> Al
         key_own, key_random = jax.random.split(key)
         actions, extras, carry = algorithm.act(acting, timestep, carry, key_own, explore)
         drawn, _, _ = random_team.act((), timestep, (), key_random, explore)
-        return jax.tree.map(lambda a, b: jnp.where(condition, a, b), drawn, actions), extras, carry
+        own = played_by_team(extras)
+        chosen = {
+            group: select(condition & own[group] if group in own else condition, drawn[group], action)
+            for group, action in actions.items()
+        }
+        return chosen, extras, carry
 
     return dataclasses.replace(algorithm, act=act)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
+from covey.algorithms.seats import learned_carry, played_by_team
 from covey.envs.batch import BatchedEnv, BatchState, Episodes, episode_values
 from covey.types import Algorithm, Array, Batch, Key, PyTree, TimeStep, Transition, pytree
 
@@ -44,7 +45,7 @@ def unroll(
     def step(actor: Actor, key_step: Key) -> tuple[Actor, tuple[dict[str, Transition], EpisodeSums]]:
         key_act, key_env = jax.random.split(key_step)
         actions, extras, carry = algorithm.act(acting, actor.timestep, actor.carry, key_act, True)
-        env_state, timestep, episodes = env.step(actor.env, actions, key_env)
+        env_state, timestep, episodes = env.step(actor.env, actions, key_env, played_by_team(extras))
         transitions = {
             group: make_transition(group, actor.timestep, actions[group], extras[group], timestep) for group in actions
         }
@@ -57,25 +58,26 @@ def unroll(
 def collect(
     env: BatchedEnv, algorithm: Algorithm, acting: PyTree, actor: Actor, key: Key, num_steps: int
 ) -> tuple[Actor, Batch, EpisodeSums]:
-    """A batch for `update`: sequence after sequence, with the carry that each began with."""
+    """A batch for `update`: sequence after sequence, with the carry of those who learn that each began with."""
     lengths = {part.sequence_length for part in algorithm.groups.values()} - {1}
     if len(lengths) > 1:  # what is collected has one carry for all groups at the beginning of each sequence
         raise ValueError(f"groups with memory must agree on one sequence_length, not {sorted(lengths)}")
     length = algorithm.sequence_length or num_steps
-    if length == 1 and not jax.tree.leaves(actor.carry):  # no memory: nothing to keep between steps
+    carry = learned_carry(actor.carry)
+    if length == 1 and not jax.tree.leaves(carry):  # no memory: nothing to keep between steps
         next_actor, transitions, sums = unroll(env, algorithm, acting, actor, key, num_steps)
-        batch = Batch(
-            transitions=transitions, carries=actor.carry, final=next_actor.timestep, final_carry=next_actor.carry
-        )
+        final_carry = learned_carry(next_actor.carry)
+        batch = Batch(transitions=transitions, carries=carry, final=next_actor.timestep, final_carry=final_carry)
         return next_actor, batch, sums
 
     def sequence(actor: Actor, key_sequence: Key):
         next_actor, transitions, sums = unroll(env, algorithm, acting, actor, key_sequence, length)
-        return next_actor, (transitions, actor.carry, sums)
+        return next_actor, (transitions, learned_carry(actor.carry), sums)
 
     next_actor, (transitions, carries, sums) = jax.lax.scan(sequence, actor, jax.random.split(key, num_steps // length))
     transitions = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), transitions)
-    batch = Batch(transitions=transitions, carries=carries, final=next_actor.timestep, final_carry=next_actor.carry)
+    final_carry = learned_carry(next_actor.carry)
+    batch = Batch(transitions=transitions, carries=carries, final=next_actor.timestep, final_carry=final_carry)
     return next_actor, batch, jax.tree.map(lambda x: x.sum(axis=0), sums)
 
 

@@ -17,10 +17,11 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 from covey.experiment.configuration.compose import compose
+from covey.experiment.recording.checkpoint import Checkpoints
 from covey.experiment.recording.run_directory import read_metrics
 from covey.experiment.running import program_store
 from covey.experiment.running.build import build
-from covey.experiment.running.experiment import get_programs, prepare
+from covey.experiment.running.experiment import get_programs, prepare, train
 from covey.experiment.running.program_store import (
     ProgramStore,
     Shelf,
@@ -317,3 +318,29 @@ def test_a_second_command_loads_what_the_first_compiled(tmp_path):
     compiled = tmp_path / "cache" / "covey" / "compiled"
     assert len(list((compiled / "programs").iterdir())) == 3
     assert compiled.stat().st_mode & 0o077 == 0
+
+
+def test_a_kept_program_takes_other_parameters_of_a_partner(store, no_jax_cache, tmp_path, monkeypatch, same_bits):
+    """A partner's parameters are no constants of the program: trained further, it plays as it does now."""
+    words = [*TINY, "task=probe/two_step", "experiment.devices=1", "experiment.loggers=[]", "experiment.frames=128"]
+    words += ["algorithm.num_minibatches=2", "experiment.evaluation_episodes=4", "experiment.absolute_metric=false"]
+    partner, earlier = tmp_path / "partner", tmp_path / "earlier"
+    train(compose([*words, f"run_dir={partner}"]))
+    beside = [*words, f"partners.agents.1={partner}"]
+
+    def learner(name, **options):
+        train(compose([*beside, f"run_dir={tmp_path / name}"]), **options)
+        for thread in threading.enumerate():
+            if "_save" in thread.name:
+                thread.join()
+        return Checkpoints(tmp_path / name / "checkpoints").restore_part("learner")
+
+    first = learner("first", store=store)
+    partner.rename(earlier)
+    train(compose([*words, f"run_dir={partner}", "seed=7"]))
+    with monkeypatch.context() as context:
+        context.setattr(program_store, "compile_lowered", lambda *_: pytest.fail("compiled again"))
+        kept = learner("kept", store=store)
+    same_bits(kept, learner("traced"))
+    different = jax.tree.map(lambda a, b: bool((a != b).any()), first, kept)
+    assert any(jax.tree.leaves(different))

@@ -66,7 +66,9 @@ from covey.experiment.configuration.config import (
     to_dict,
     wanted_imports,
 )
+from covey.experiment.configuration.partners import flatten_partners, is_partner_key, read_partners
 from covey.experiment.configuration.settings import NONE, TUNED, Settings, find_settings, settings_in
+from covey.fields import default_of
 from covey.files import UNREADABLE, read_text, why_unreadable
 
 OVERRULED_BY = {"seed": "seeds", "num_minibatches": "minibatch_size"}  # fields without effect beside another
@@ -81,7 +83,8 @@ def compose(overrides: Sequence[str]) -> Config:
     """The checked configuration that `key=value` overrides describe, e.g. `["algorithm=ippo", "seed=1"]`."""
     assignments = [parse_override(text) for text in overrides]
     chosen = {item.key: item.choice() for item in assignments if _is_choice(item.key)}
-    values = [item for item in assignments if item.key not in chosen]
+    partners = {item.key: item.partner() for item in assignments if is_partner_key(item.key)}
+    values = [item for item in assignments if item.key not in chosen and item.key not in partners]
     config_dir = _last_value(values, "config_dir")
     _check_config_dir(config_dir)
     add_to_path(_last_value(values, "code_dir"))
@@ -108,6 +111,7 @@ def compose(overrides: Sequence[str]) -> Config:
     composed = _apply(tree, [*copies, *values])
     _check_overruled([item.key for item in values], composed)
     composed["imports"] = list(dict.fromkeys(_imports(layers) + _as_list(composed.get("imports"))))
+    composed["partners"] = read_partners(partners, flatten_partners(composed["partners"]))
     composed["callbacks"] = _as_list(composed.get("callbacks"))
     config = _with_discrete_actions(from_dict(composed), [item.key for item in values], layers)
     own_code = wanted_imports(to_dict(config))
@@ -212,6 +216,12 @@ class Assignment:
             raise UsageError(f"{self.key}= takes one name, not '{self.text}'")
         return self.text
 
+    def partner(self) -> str:
+        """The value as typed, where the key is about partners."""
+        if self.delete:
+            raise UsageError(f"'~{self.key}': a partner cannot be removed; partners=null leaves out those of a preset")
+        return self.text
+
 
 def parse_override(text: str) -> Assignment:
     """Reads `key=value`, by Hydra's grammar for the value; its prefixes `+`, `++` and `~` are understood.
@@ -225,7 +235,8 @@ def parse_override(text: str) -> Assignment:
         raise UsageError(f"cannot read '{text}': everything here is key=value, as in algorithm.lr=3e-4")
     if not delete and not value.strip():
         raise UsageError(f"'{key}=' has no value{_some_names(key)}")
-    hydra_text = f"~{key}" if delete else f"++{key}={_quoted(value) if key in PATHS else value}"
+    is_text = key in PATHS or is_partner_key(key)  # paths may hold any characters
+    hydra_text = f"~{key}" if delete else f"++{key}={_quoted(value) if is_text else value}"
     try:
         override = OverridesParser.create().parse_override(hydra_text)
     except (HydraException, ValueError, RecursionError) as error:  # thousands of digits, thousands of brackets
@@ -598,7 +609,7 @@ def _assemble(
     `keys` are those that the command line sets.
     """
     scopes: dict[str, Any] = {"hooks": HooksConfig()}
-    tree: dict[str, Any] = {field.name: plain(field.default) for field in dataclasses.fields(Config)}
+    tree: dict[str, Any] = {field.name: plain(default_of(field)) for field in dataclasses.fields(Config)}
     for kind in CHOICES:
         chain = _preset_chain(kind, _choice_of(kind, layers, chosen), config_dir)
         scopes[kind] = choice_defaults(kind, chain[0].name)

@@ -22,6 +22,7 @@ from covey import registry
 from covey.checks import LARGEST_INT, Large, at_least, out_of_range
 from covey.data.buffer import BufferConfig
 from covey.errors import UsageError, unknown_name
+from covey.experiment.configuration.partners import flatten_partners
 from covey.fields import FieldRole, field, roles, roles_of, without
 
 CHOICES = {
@@ -209,6 +210,10 @@ class Config:
     run_dir: str | None = field(None, identity=False, compared=False, compiled=False)
     # run directory to start from: what it learned is taken, optimiser and schedules start fresh; null: from scratch
     init_from: str | None = field(None, compiled=False)
+    # who plays some seats in place of the team and does not learn: by seat, GROUP.INDEX or GROUP, one of random,
+    # reference and a run directory, or a list of which one is drawn for each episode; rotate=true draws the places of
+    # single agents for each episode
+    partners: dict[str, Any] = field(default_factory=dict, newer=True)
     # modules of your own to import first, which register tasks, models or algorithms
     imports: tuple[str, ...] = field((), compared=False)
     # where `imports`, `hooks` and `callbacks` are looked for, besides the working directory; null: only there
@@ -296,6 +301,7 @@ def from_dict(values: Mapping[str, Any]) -> Config:
         if rest["seeds"] > MOST_SEEDS:
             raise UsageError(f"seeds={rest['seeds']} are too many; one command trains up to {MOST_SEEDS:,}")
         rest["seeds"] = list(range(rest["seeds"]))
+    rest["partners"] = flatten_partners(rest.get("partners"))
     defaults = Config(**choices, experiment=experiment)
     hints = typing.get_type_hints(Config, include_extras=True)
     for name in rest:

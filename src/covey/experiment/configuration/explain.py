@@ -28,7 +28,7 @@ from covey.experiment.configuration.config import (
     to_dict,
     yaml_text,
 )
-from covey.fields import Field, explanations, fields_of, roles
+from covey.fields import Field, default_of, explanations, fields_of, roles
 
 WIDTH = 120
 KINDS = {"algorithm": registry.algorithms, "model": registry.models, "task": registry.tasks}
@@ -154,7 +154,7 @@ def matching(query: str, answers: Sequence[Answer]) -> list[Answer]:
 
 
 def in_config(config: Config) -> Iterator[Answer]:
-    without = {field.name: field.default for field in dataclasses.fields(Config)}
+    without = {field.name: default_of(field) for field in dataclasses.fields(Config)}
     for field in top_fields(config):
         yield Answer(field=field, owner="", default=without[field.name])
     for path, section in sections(config):

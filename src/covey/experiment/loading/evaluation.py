@@ -13,9 +13,11 @@ import numpy as np
 
 from covey import metrics as names
 from covey import registry
+from covey.algorithms.seats import taken_groups
 from covey.envs.base import Env
 from covey.errors import UsageError
-from covey.experiment.loading.partners import ROTATE, seat_policy
+from covey.experiment.configuration.partners import describe_seat, join_partners, partners_in_evaluation
+from covey.experiment.loading.partners import partners_of_run, seat_policy
 from covey.experiment.loading.policy import Policy, load
 from covey.experiment.recording.lease import living_holder
 from covey.experiment.recording.run_directory import run_directories
@@ -45,8 +47,8 @@ def evaluate_run(
 ) -> dict[str, Any]:
     """Evaluates the run in `path` (of several seeds, each); returns what `output` would hold.
 
-    `partners` take some seats (`partners.py`), and `opponents` is another name for them. `task` changes fields of the
-    task, and `trust` lets these runs import their code.
+    `partners` take some seats (`partners.py`), and `opponents` is another name for them. In groups where none is given,
+    those of the run's training play. `task` changes fields of the task, and `trust` lets these runs import their code.
     """
     if episodes < 1:
         raise UsageError(f"episodes must be at least 1, not {episodes}")
@@ -56,14 +58,16 @@ def evaluate_run(
     for name, file in (("output", output), ("render", render)):
         if file is not None:
             check_writable(name, Path(file))
-    seated = join_partners(partners or {}, opponents or {})
+    given = join_partners(partners or {}, opponents or {})
     reports = []
     first: tuple[Players, bool] | None = None  # of several seeds, the one that is drawn
     for directory in directories:
         policy = load(directory, parameters=parameters, trust=trust)
         if (holder := living_holder(directory)) is not None:
             print(f"{directory} is still training ({holder}); this is its checkpoint at {policy.frames:,} frames")
-        players = make_players(policy, seated, task or {}, trust)
+        seated = partners_in_evaluation(policy.config.partners, given)
+        sources = partners_in_evaluation(partners_of_run(policy.config, directory), given)
+        players = make_players(policy, sources, task or {}, trust)
         greedy = is_deterministic(policy.config, policy.env) if deterministic is None else deterministic
         first = first or (players, greedy)
         values = play(players, episodes, greedy, seed)
@@ -103,7 +107,7 @@ class Players:
 def make_players(
     policy: Policy, partners: Mapping[str, Any], changes: Mapping[str, Any], trust: bool = False
 ) -> Players:
-    if not partners and not changes:
+    if not partners and not changes and not taken_groups(policy.algorithm, policy.env.spec):
         return Players(env=policy.env, algorithm=policy.algorithm, learner=policy.learner)
     config = policy.config
     fields = registry.build_config(config.task.config, dict(changes), "task")
@@ -111,20 +115,6 @@ def make_players(
     algorithm, learner = seat_policy(policy, env, partners, trust)
     whole = tuple(key for key in partners if key in env.spec.groups)
     return Players(env=env, algorithm=algorithm, learner=learner, opponents=whole)
-
-
-def join_partners(partners: Mapping[str, Any], opponents: Mapping[str, Any]) -> dict[str, Any]:
-    """`partners` and `opponents`, which are two names for the same thing; the same seat in both is an error."""
-    for key in partners.keys() & opponents.keys():
-        raise UsageError(f"opponents.{key} is another name for partners.{key}: give only one of them")
-    return {**partners, **opponents}
-
-
-def describe_seat(key: str, value: Any) -> str:
-    """Who plays a seat, in words: `adversary by random`, `agents.1 by random or runs/other`."""
-    if key == ROTATE:
-        return "places drawn for each episode" if value else "places fixed"
-    return f"{key} by {value if isinstance(value, str) else ' or '.join(value)}"
 
 
 def play(players: Players, episodes: int, deterministic: bool, seed: int) -> dict[str, np.ndarray]:

@@ -7,7 +7,14 @@ A seat is one agent of a group (`partners.agents.1=…`) or a whole group (`part
     a directory   another run's group of the same name
 
 or by a list of these, of which one is drawn for each episode. So a team is scored beside the same partners, or against
-the same opponents, as any other (`covey evaluate RUN partners.adversary=random`).
+the same opponents, as any other (`covey evaluate RUN partners.adversary=random`), and learns beside them likewise
+(`covey train … partners.agents.1=RUN`).
+
+A run that learns beside another run keeps a copy of what that acts with, as a small run directory of its own:
+
+    partners/SEAT-NUMBER/    configuration and parameters of one partner
+
+So it is resumed and evaluated with the same partners, whatever becomes of the other run.
 """
 
 from __future__ import annotations
@@ -19,19 +26,23 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from covey.algorithms.base import make_team
 from covey.algorithms.random import make_random_group
-from covey.algorithms.seats import Seat, SeatedActing, seat_partners
+from covey.algorithms.seats import Seat, SeatedActing, Seating, seat_partners
 from covey.envs.base import Env, first_step
-from covey.errors import UsageError, unknown_name
-from covey.experiment.loading.policy import Policy, load
-from covey.experiment.running.build import build_group
+from covey.errors import CoveyError, UsageError, unknown_name
+from covey.experiment.configuration.config import Config, to_dict
+from covey.experiment.configuration.partners import RANDOM, REFERENCE, ROTATE
+from covey.experiment.loading.policy import Policy, load, read_policy
+from covey.experiment.recording.checkpoint import Checkpoints, host_copy
+from covey.experiment.recording.run_directory import RunDirectory
+from covey.experiment.running.build import build_env, build_group
 from covey.observations import describe_shape, dtypes, map_entries
 from covey.types import Algorithm, Array, EnvSpec, GroupSpec, GroupStep, Key, PyTree, TimeStep
 
-RANDOM, REFERENCE = "random", "reference"
-ROTATE = "rotate"
+FOLDER = "partners"  # of a run directory
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,6 +109,8 @@ def seat_policy(policy: Policy, env: Env, partners: Mapping[str, Any], trust: bo
         seats.append(Seat(group=name.group, index=name.index, partners=tuple(partner for partner, _ in made)))
         states.append(tuple(state for _, state in made))
     for group, trained_as in own.items():
+        if trained_as in policy.env.spec.groups and trained_as not in policy.learner:
+            raise UsageError(f"group '{group}' did not learn in this run: give partners.{group}=… to play it")
         parts[group], learner[group] = _member(policy, env, group, trained_as)
     state = SeatedActing(own=learner, partners=tuple(states))
     return seat_partners(make_team(parts), seats, env.spec, rotate=rotate), state
@@ -133,7 +146,6 @@ def _member(policy: Policy, env: Env, group: str, trained_as: str) -> tuple[Algo
     """One group of a trained team, in a task where it is called `group` and may have more agents or fewer."""
     if trained_as not in policy.learner:
         raise unknown_name("group", trained_as, list(policy.learner), see="the run's task")
-    learner = policy.learner[trained_as]
     if policy.env.spec.groups[trained_as] == env.spec.groups[group]:
         part = policy.algorithm.groups[trained_as]
     else:
@@ -153,10 +165,16 @@ def _member(policy: Policy, env: Env, group: str, trained_as: str) -> tuple[Algo
         seen = dataclasses.replace(timestep, groups=absent | {trained_as: timestep.groups[group]})
         return part.act(acting, seen, carry, key, explore)
 
-    # Nobody learns here, so nobody asks for the groups that this one learned with.
-    member = dataclasses.replace(part, act=act, update=_never, rates_actions_of=(), joint=None)
-    _check_fit(member, learner, env, group, policy.env.spec.groups[trained_as])
-    return member, learner
+    acting = part.acting(policy.learner[trained_as])
+    member = Algorithm(
+        init=lambda key: jax.tree.map(jnp.zeros_like, acting),
+        initial_carry=part.initial_carry,
+        act=act,
+        update=_never,
+        sequence_length=part.sequence_length,
+    )
+    _check_fit(member, acting, env, group, policy.env.spec.groups[trained_as])
+    return member, acting
 
 
 def _blank(spec: GroupSpec, num_envs: int) -> GroupStep:
@@ -167,18 +185,18 @@ def _blank(spec: GroupSpec, num_envs: int) -> GroupStep:
     return jax.vmap(lambda seen: first_step({"": seen}).groups[""])(observation)
 
 
-def _check_fit(member: Algorithm, learner: PyTree, env: Env, group: str, trained: GroupSpec) -> None:
+def _check_fit(member: Algorithm, acting: PyTree, env: Env, group: str, trained: GroupSpec) -> None:
     """Raises unless the networks that act have parameters for what there is to see and to do."""
     spec = env.spec.groups[group]
     if spec.action != trained.action:
         raise UsageError(f"group '{group}' acts by {spec.action}, and in the run's own task by {trained.action}")
 
-    def act(learner: PyTree, key: Key) -> Array:
+    def act(acting: PyTree, key: Key) -> Array:
         _, timestep = jax.vmap(env.reset)(key[None])
-        return member.act(member.acting(learner), timestep, member.initial_carry(1), key, True)[0]
+        return member.act(acting, timestep, member.initial_carry(1), key, True)[0]
 
     try:
-        jax.eval_shape(act, learner, jax.random.key(0))
+        jax.eval_shape(act, acting, jax.random.key(0))
     except (TypeError, ValueError) as error:
         raise UsageError(
             f"the networks of group '{group}' were trained for {trained.num_agents} agents that observe "
@@ -189,4 +207,94 @@ def _check_fit(member: Algorithm, learner: PyTree, env: Env, group: str, trained
 
 
 def _never(*_: Any) -> Any:
-    raise NotImplementedError("nobody learns in an evaluation")
+    raise NotImplementedError("a partner does not learn")
+
+
+# --------------------------------------------------------------------------------------------------------- training
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingPartners:
+    """The partners of a run that learns beside them.
+
+    policies   those that come from a run, by the name of their copy: `agents.1-0`
+    """
+
+    seating: Seating
+    policies: Mapping[str, Policy]
+
+    @property
+    def configs(self) -> list[Config]:
+        """The compiled program depends on these too."""
+        return [policy.config for policy in self.policies.values()]
+
+
+def find_partners(config: Config, run: Path | None = None, trust: bool = False) -> TrainingPartners | None:
+    """The partners that `config` names; None where it names none. Raises UsageError where one does not fit the task.
+
+    Those that have a copy in the run directory `run` come from there. `trust` lets them import their code."""
+    if not config.partners:
+        return None
+    env = build_env(config)
+    names, rotate = parse_partners(config.partners, env.spec)
+    seats, acting, policies = [], [], {}
+    for name in names:
+        made = []
+        for number, source in enumerate(name.sources):
+            copy = copy_name(name.key, number)
+            where = run / FOLDER / copy if run is not None and has_copy(run, copy) else Path(source)
+            if source in (RANDOM, REFERENCE):
+                made.append(make_partner(env, name.group, source))
+                continue
+            policies[copy] = _read_partner(name.key, source, where, trust)
+            made.append(_member(policies[copy], env, name.group, name.group))
+        seats.append(Seat(group=name.group, index=name.index, partners=tuple(partner for partner, _ in made)))
+        acting.append(tuple(jax.tree.map(np.asarray, state) for _, state in made))
+    seating = Seating(seats=tuple(seats), rotate=rotate, acting=tuple(acting))
+    return TrainingPartners(seating=seating, policies=policies)
+
+
+def _read_partner(key: str, source: str, where: Path, trust: bool) -> Policy:
+    if not where.is_dir():
+        raise UsageError(f"partners.{key}={source}: give {RANDOM}, {REFERENCE} or a run directory")
+    try:
+        return read_policy(where, trust=trust)
+    except CoveyError as error:  # bad input, whatever the reason: nothing has started
+        raise UsageError(f"partners.{key}={source}: {error}") from error
+
+
+def copy_name(key: str, number: int) -> str:
+    return f"{key}-{number}"
+
+
+def has_copy(run: Path, copy: str) -> bool:
+    """Whether a run directory has a partner's copy that is complete."""
+    return bool(Checkpoints(run / FOLDER / copy / "checkpoints").iterations())
+
+
+def keep_partners(partners: TrainingPartners | None, run: Path) -> None:
+    """Copies the partners that come from other runs into a run directory, unless they are there."""
+    for copy, policy in (partners.policies if partners else {}).items():
+        if has_copy(run, copy):
+            continue
+        folder = run / FOLDER / copy
+        if not (folder / "config.yaml").exists():
+            RunDirectory.create(folder, to_dict(policy.config), {"frames": policy.frames})
+        checkpoints = Checkpoints(folder / "checkpoints")
+        checkpoints.save(0, host_copy({"learner": policy.learner}), {"frames": policy.frames})
+        checkpoints.wait()
+
+
+def partners_of_run(config: Config, run: Path) -> dict[str, Any]:
+    """The partners that a run learned beside, with those that have a copy by the path of that copy."""
+    result: dict[str, Any] = {}
+    for key, value in config.partners.items():
+        if key == ROTATE:
+            result[key] = value
+            continue
+        sources = [value] if isinstance(value, str) else value
+        result[key] = [
+            str(run / FOLDER / copy_name(key, number)) if has_copy(run, copy_name(key, number)) else source
+            for number, source in enumerate(sources)
+        ]
+    return result

@@ -42,7 +42,7 @@ class Policy:
         self.algorithm = algorithm
         self.learner = learner
         self.frames = frames
-        self._groups = env.spec.groups
+        self._groups = {group: env.spec.groups[group] for group in algorithm.groups}
         self._acting = algorithm.acting(learner)
         self._act = jax.jit(algorithm.act, static_argnums=4)
 
@@ -142,7 +142,7 @@ class Policy:
         return next(iter(self._groups))
 
     def _timestep(self, observations: dict[str, Observation], masks: dict[str, Array] | None) -> TimeStep:
-        for group in groups_with_ids(self.config, self.env):
+        for group in (group for group in groups_with_ids(self.config, self.env) if group in self._groups):
             observations = observations | {group: jax.vmap(append_agent_ids)(observations[group])}
         timestep = jax.vmap(lambda o, m: first_step(o, action_masks=m))(observations, masks)
         if self.env.spec.state_shape is None:
@@ -211,6 +211,11 @@ def load(path: str | Path, *, parameters: str = "final", trust: bool = False) ->
     unless `trust` is True: only for code that you know.
     """
     use_compilation_cache()
+    return read_policy(path, parameters=parameters, trust=trust)
+
+
+def read_policy(path: str | Path, *, parameters: str = "final", trust: bool = False) -> Policy:
+    """`load`, with JAX's cache of compiled programs as it is."""
     directories = run_directories(path)
     if len(directories) > 1:
         raise CoveyError(f"{path} holds {len(directories)} seeds; load one of them, e.g. {directories[0]}")

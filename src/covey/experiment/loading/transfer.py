@@ -14,6 +14,7 @@ from collections.abc import Mapping
 import jax
 import numpy as np
 
+from covey.algorithms.seats import learned_part
 from covey.errors import CoveyError, UsageError
 from covey.experiment.recording.checkpoint import Checkpoints, paths_and_leaves
 from covey.experiment.recording.run_directory import RunDirectory, run_directories
@@ -62,7 +63,7 @@ def read_source(path: str) -> Source:
 
 def plan_transfer(source: Source, algorithm: Algorithm) -> Transfer:
     """Compares shapes only, so that a source that does not fit is refused before a run directory exists."""
-    learner = jax.eval_shape(algorithm.init, jax.random.key(0))
+    learner = learned_part(jax.eval_shape(algorithm.init, jax.random.key(0)))
     shapes = {path: leaf.shape for path, leaf in paths_and_leaves(learner)}
     fields = learned_fields(learner)
     if not any(declared.parameters for declared in fields.values()):

@@ -21,6 +21,7 @@ from covey import metrics as names
 from covey import results as marl_eval
 from covey.errors import CoveyError
 from covey.experiment.configuration.config import Config, to_dict
+from covey.experiment.configuration.partners import taken_whole
 from covey.experiment.recording.checkpoint import Checkpoints, Restored
 from covey.experiment.recording.lease import LeaseLost
 from covey.experiment.recording.loggers import LoggerTeam
@@ -194,7 +195,8 @@ class Recorder:
 
     def _shown_returns(self) -> dict[str, str]:
         """Metrics by group: of those that are shown one by one, and as "" the `mean_return`."""
-        groups = names.shown_groups(self._spec.cooperating)
+        opponents = taken_whole(self.config.partners, self._spec.groups)
+        groups = names.shown_groups(self._spec.cooperating, opponents)
         return {"": names.MEAN_RETURN, **{group: names.group_return(group) for group in groups}}
 
     def record_evaluation(self, values: Mapping[str, np.ndarray], iteration: int) -> bool:

@@ -6,6 +6,7 @@
     metrics.jsonl     append-only, one JSON object a line; NaN and infinities are null
     results.json      every evaluation, episode by episode (covey.results)
     checkpoints/      covey.experiment.recording.checkpoint
+    partners/         copies of other runs that played beside it (covey.experiment.loading.partners)
     finished.json     at the end: how far the run went, and checksums of what it left (finished.py)
     .lease-N          which process trains it (lease.py)
     failure.json      only in a run that failed, until it is resumed: kind, frames, and the error in one line

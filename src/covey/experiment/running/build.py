@@ -17,6 +17,7 @@ from jax.stages import Wrapped
 from covey import metrics as names
 from covey import registry
 from covey.algorithms.base import Context, Hooks, make_group, make_team
+from covey.algorithms.seats import Seating, seat_partners, taken_groups
 from covey.data.buffer import Place
 from covey.data.replay import make_replay
 from covey.envs.base import Env, make_env_from_config
@@ -32,6 +33,7 @@ from covey.experiment.configuration.config import (
     HooksConfig,
     ReplayConfig,
 )
+from covey.experiment.configuration.partners import taken_whole
 from covey.experiment.running.devices import available_bytes, available_host_bytes
 from covey.loops.base import Loop, state_shapes
 from covey.loops.evaluate import play_episodes
@@ -55,6 +57,12 @@ class Parts:
     deterministic: bool
     num_seeds: int = 1
     buffer_bytes: int = 0  # what a replay buffer takes
+    partners: PyTree = ()  # what those who play and do not learn act with (`Seating.acting`)
+
+    @property
+    def opponents(self) -> tuple[str, ...]:
+        """The groups that partners play as a whole."""
+        return taken_groups(self.algorithm, self.env.spec)
 
 
 def example_key(num_seeds: int) -> Key:
@@ -75,7 +83,7 @@ def groups_with_ids(config: Config, env: Env) -> list[str]:
 
 
 def build_algorithm(config: Config, env: Env, *, device_axis: str | None = None) -> Algorithm:
-    """The team's: an algorithm for each group of agents."""
+    """The team's: an algorithm for each group of agents, except those that partners play as a whole."""
     groups, hooks = env.spec.groups, build_hooks(config.hooks)
     for kind in BY_GROUP:
         for name in getattr(config, kind).groups:
@@ -83,7 +91,29 @@ def build_algorithm(config: Config, env: Env, *, device_axis: str | None = None)
                 raise unknown_name(f"group in {kind}.groups", name, groups, see=f"task {config.task.name}")
 
     with _unfit(config):
-        return make_team({group: build_group(config, env.spec, group, hooks, device_axis) for group in groups}, hooks)
+        own = learning_groups(config, env.spec)
+        spec = apart_from(env.spec, set(env.spec.groups) - set(own))
+        return make_team({group: build_group(config, spec, group, hooks, device_axis) for group in own}, hooks)
+
+
+def apart_from(spec: EnvSpec, taken: Collection[str]) -> EnvSpec:
+    """`spec` as algorithms learn in it where partners play the groups in `taken`: nobody there learns, so no critic
+    or mixer of another group sees them, and each is a team alone."""
+    if not taken:
+        return spec
+
+    def rest(groups: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(group for group in groups if group not in taken)
+
+    teams = [team for team in map(rest, spec.cooperating) if team] + [(group,) for group in taken]
+    shared = [sharing for sharing in map(rest, spec.shared_rewards) if len(sharing) > 1]
+    return dataclasses.replace(spec, teams=tuple(teams), shared_rewards=tuple(shared))
+
+
+def learning_groups(config: Config, spec: EnvSpec) -> list[str]:
+    """The groups with agents that learn."""
+    taken = taken_whole(config.partners, spec.groups)
+    return [group for group in spec.groups if group not in taken]
 
 
 def build_group(
@@ -120,11 +150,15 @@ def build_hooks(hooks: HooksConfig) -> Hooks:
     return Hooks(**{field.name: find(field.name, getattr(hooks, field.name)) for field in dataclasses.fields(hooks)})
 
 
-def build(config: Config, devices: list[Any], num_seeds: int = 1, *, trace: bool = True) -> Parts:
-    """The parts, checked. Without `trace`, an iteration is not traced to see whether all fits together: where its
-    program exists already, it does."""
+def build(
+    config: Config, devices: list[Any], num_seeds: int = 1, *, trace: bool = True, seating: Seating | None = None
+) -> Parts:
+    """The parts, checked, with the partners of `seating` in their seats. Without `trace`, an iteration is not traced to
+    see whether all fits together: where its program exists already, it does."""
     env = build_env(config)
     algorithm = build_algorithm(config, env, device_axis=DEVICE_AXIS if len(devices) > 1 else None)
+    if seating is not None:
+        algorithm = seat_partners(algorithm, seating.seats, env.spec, rotate=seating.rotate)
     experiment = config.experiment
     assert isinstance(experiment, CollectingConfig)
     loop = make_online_loop(
@@ -149,7 +183,13 @@ def build(config: Config, devices: list[Any], num_seeds: int = 1, *, trace: bool
     buffer_bytes = check_buffer(config, shapes.buffer, devices, num_seeds)
     deterministic = is_deterministic(config, env)
     evaluate = make_evaluate(
-        env, algorithm, experiment.evaluation_episodes, deterministic, devices, together=num_seeds > 1
+        env,
+        algorithm,
+        experiment.evaluation_episodes,
+        deterministic,
+        devices,
+        together=num_seeds > 1,
+        opponents=taken_groups(algorithm, env.spec),
     )
     return Parts(
         env=env,
@@ -159,6 +199,7 @@ def build(config: Config, devices: list[Any], num_seeds: int = 1, *, trace: bool
         deterministic=deterministic,
         num_seeds=num_seeds,
         buffer_bytes=buffer_bytes,
+        partners=() if seating is None else seating.acting,
     )
 
 
@@ -298,7 +339,9 @@ def is_deterministic(config: Config, env: Env) -> bool:
     def is_greedy(group: str) -> bool:
         return registry.algorithms[config.algorithm.of(group).registered].capabilities.evaluates_greedily
 
-    return all(isinstance(spec.action, Continuous) or is_greedy(group) for group, spec in env.spec.groups.items())
+    groups = env.spec.groups
+    own = learning_groups(config, env.spec)
+    return all(isinstance(groups[group].action, Continuous) or is_greedy(group) for group in own)
 
 
 def make_evaluate(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from covey import collector
+from covey.algorithms.seats import Seating
 from covey.data.buffer import Place
 from covey.errors import UsageError
 from covey.experiment.configuration.compose import compose, resume_config
@@ -25,6 +26,8 @@ from covey.experiment.configuration.config import (
     to_dict,
     with_devices,
 )
+from covey.experiment.configuration.partners import describe_seat
+from covey.experiment.loading.partners import TrainingPartners, find_partners, keep_partners
 from covey.experiment.loading.transfer import Source, Transfer, plan_transfer, read_source
 from covey.experiment.recording.checkpoint import Checkpoints
 from covey.experiment.recording.environment import describe_environment
@@ -103,7 +106,8 @@ def train(config: Config, callbacks: Sequence[Callback] = (), store: ProgramStor
     if callbacks:
         Console(0).warn(warning_about_objects(callbacks))
     config, devices = prepare(config)
-    config = with_seeds_at_once(config, devices, callbacks)
+    partners = find_partners(config)
+    config = with_seeds_at_once(config, devices, callbacks, partners)
     base = Path(config.run_dir or default_run_dir(config))
     configs = seed_configs(config, base)
     for _, path in configs:
@@ -111,13 +115,15 @@ def train(config: Config, callbacks: Sequence[Callback] = (), store: ProgramStor
     source = read_source(config.init_from) if config.init_from else None
     at_once = config.experiment.seeds_at_once or 1
     num_seeds = min(at_once, len(configs))
-    shelf = Shelf.of(store, config, devices, num_seeds)
-    parts = build(config, devices, num_seeds, trace=shelf.kept is None)
+    shelf = Shelf.of(store, config, devices, num_seeds, configs_of(partners))
+    parts = build(config, devices, num_seeds, trace=shelf.kept is None, seating=seating_of(partners))
     initial_learner = initial_learner_from(source, parts)
-    environment = describe(parts)
+    environment = describe(config, parts)
     seeds = [(own, RunDirectory.create(path, to_dict(own), environment)) for own, path in configs]
     with hold([run for _, run in seeds]):
-        return _train_batches(config, devices, parts, shelf, seeds, callbacks, initial_learner)
+        for _, run in seeds:
+            keep_partners(partners, run.path)
+        return _train_batches(config, devices, parts, shelf, seeds, callbacks, initial_learner, partners)
 
 
 def _train_batches(
@@ -128,13 +134,14 @@ def _train_batches(
     seeds: Sequence[tuple[Config, RunDirectory]],
     callbacks: Sequence[Callback],
     initial_learner: Callable[[PyTree], PyTree] | None,
+    partners: TrainingPartners | None,
 ) -> list[Summary]:
     at_once = config.experiment.seeds_at_once or 1
     programs = get_programs(config, parts, shelf)
     summaries = []
     for batch in (seeds[first : first + at_once] for first in range(0, len(seeds), at_once)):
         if len(batch) < parts.num_seeds:  # the last, of what is left
-            parts = build(config, devices, len(batch))
+            parts = build(config, devices, len(batch), seating=seating_of(partners))
             programs = get_programs(config, parts)
         summaries += run_together(batch, parts, programs, callbacks, initial_learner)
         programs = dataclasses.replace(programs, seconds=0.0)  # the first seed paid
@@ -159,7 +166,7 @@ def resume(
         for _, run in seeds:
             if not run.is_current():
                 raise UsageError(f"{run.path}: config.yaml has just been changed by another command; try again")
-        return _resume_batches([(prepare(config)[0], run) for config, run in seeds], callbacks, store)
+        return _resume_batches([(prepare(config)[0], run) for config, run in seeds], callbacks, store, trust)
 
 
 def runs_to_resume(
@@ -202,7 +209,10 @@ def check_frames(config: Config, run: RunDirectory) -> None:
 
 
 def _resume_batches(
-    seeds: Sequence[tuple[Config, RunDirectory]], callbacks: Sequence[Callback], store: ProgramStore | None
+    seeds: Sequence[tuple[Config, RunDirectory]],
+    callbacks: Sequence[Callback],
+    store: ProgramStore | None,
+    trust: bool = False,
 ) -> list[Summary]:
     summaries = []
     for number, batch in enumerate(resumed_together(seeds, callbacks)):
@@ -210,13 +220,16 @@ def _resume_batches(
         _, devices = prepare(config)
         # Needed only where nothing was saved yet; by now the other run may be gone.
         source = read_source(config.init_from) if config.init_from and not has_begun(run) else None
-        shelf = Shelf.of(store, config, devices, len(batch))
-        parts = build(config, devices, len(batch), trace=shelf.kept is None)
+        partners = find_partners(config, run.path, trust)
+        shelf = Shelf.of(store, config, devices, len(batch), configs_of(partners))
+        parts = build(config, devices, len(batch), trace=shelf.kept is None, seating=seating_of(partners))
         initial_learner = initial_learner_from(source, parts)
         if number == 0:  # all at once, now that the checks are passed: the seeds that wait must know how far to train
             for own_config, own_run in seeds:
                 if own_run.config != to_dict(own_config):
                     own_run.rewrite_config(to_dict(own_config))
+        for _, own_run in batch:  # a run that was killed before it had copied them
+            keep_partners(partners, own_run.path)
         programs = get_programs(config, parts, shelf)
         summaries += run_together(batch, parts, programs, callbacks, initial_learner)
     return summaries
@@ -258,7 +271,12 @@ def prepare(config: Config) -> tuple[Config, list[Any]]:
     return config, start_jax(platform, config.experiment.devices or 1)
 
 
-def with_seeds_at_once(config: Config, devices: Sequence[Any], callbacks: Sequence[Callback]) -> Config:
+def with_seeds_at_once(
+    config: Config,
+    devices: Sequence[Any],
+    callbacks: Sequence[Callback],
+    partners: TrainingPartners | None = None,
+) -> Config:
     """`config` with `seeds_at_once` settled: as given, or on an accelerator as many as there are and fit.
 
     A CPU is not faster with several seeds in one program, and there each is to give the bits that it gives alone.
@@ -269,7 +287,7 @@ def with_seeds_at_once(config: Config, devices: Sequence[Any], callbacks: Sequen
     if alone or (asked is None and devices[0].platform == "cpu"):
         number = 1
     else:
-        number = asked or min(len(config.seeds or (config.seed,)), MOST_AT_ONCE, num_fitting(config, devices))
+        number = asked or min(len(config.seeds or (config.seed,)), MOST_AT_ONCE, num_fitting(config, devices, partners))
     return dataclasses.replace(config, experiment=dataclasses.replace(config.experiment, seeds_at_once=number))
 
 
@@ -283,12 +301,12 @@ def why_alone(config: Config, callbacks: Sequence[Callback]) -> str | None:
     return None if config.jit else "jit=false runs one seed at a time"
 
 
-def num_fitting(config: Config, devices: Sequence[Any]) -> int:
+def num_fitting(config: Config, devices: Sequence[Any], partners: TrainingPartners | None = None) -> int:
     """How many seeds' replay buffers the devices can hold beside what else they must, at least one."""
     if not isinstance(config.experiment, ReplayConfig):
         return MOST_AT_ONCE
     free = available_bytes(list(devices))
-    needed = build(config, list(devices)).buffer_bytes
+    needed = build(config, list(devices), seating=seating_of(partners)).buffer_bytes
     return MOST_AT_ONCE if free is None else max(1, int(free * 0.8 / needed))
 
 
@@ -339,7 +357,10 @@ def run_together(
                 for_each = f" for each of {len(seeds)} seeds" if len(seeds) > 1 else ""
                 console.line(f"replay: {size:,} transitions{for_each}, {megabytes:,.0f} MB")
             if len(parts.env.spec.cooperating) > 1:
-                console.line(describe_opposition(parts.env.spec, experiment.best_by))
+                console.line(describe_opposition(parts.env.spec, experiment.best_by, parts.opponents))
+            if config.partners:
+                seats = [describe_seat(key, value) for key, value in config.partners.items()]
+                console.line(f"partners, which do not learn: {', '.join(seats)}")
             if rounding := describe_rounding(experiment, parts.loop.frames_per_iteration):
                 console.line(rounding)
         summaries = Training(seeds, parts, programs, console, callbacks, initial_learner).run()
@@ -349,11 +370,20 @@ def run_together(
     return summaries
 
 
-def describe_opposition(spec: EnvSpec, best_by: str) -> str:
+def seating_of(partners: TrainingPartners | None) -> Seating | None:
+    return None if partners is None else partners.seating
+
+
+def configs_of(partners: TrainingPartners | None) -> list[Config]:
+    return [] if partners is None else partners.configs
+
+
+def describe_opposition(spec: EnvSpec, best_by: str, opponents: Sequence[str] = ()) -> str:
     """Who opposes whom, and by whose return the best parameters are chosen."""
-    second = spec.cooperating[1]
-    opposition = " against ".join(" and ".join(team) for team in spec.cooperating)
-    follow = " and ".join(scored_groups(spec.cooperating))
+    teams = ordered_teams(spec, opponents)
+    second = teams[1]
+    opposition = " against ".join(" and ".join(team) for team in teams)
+    follow = " and ".join(scored_groups(teams, opponents))
     if best_by != MEAN_RETURN:
         return f"{opposition}: mean_return is the return of {follow}; the best parameters are chosen by {best_by}"
     return (
@@ -378,13 +408,20 @@ def describe_rounding(experiment: ExperimentConfig, frames_per_iteration: int) -
     return f"rounded up to whole iterations of {frames_per_iteration:,} frames: {', '.join(told)}" if told else ""
 
 
-def describe(parts: Parts) -> dict[str, Any]:
+def ordered_teams(spec: EnvSpec, opponents: Sequence[str]) -> list[list[str]]:
+    """The teams of a task, with those first in which somebody learns: `mean_return` is that of the first."""
+    return sorted(map(list, spec.cooperating), key=lambda team: set(team) <= set(opponents))
+
+
+def describe(config: Config, parts: Parts) -> dict[str, Any]:
     """environment.json: the machine, and what the results' numbers mean."""
     spec = parts.env.spec
+    partners = {"partners": config.partners} if config.partners else {}
     return {
         **describe_environment(),
         "returns": spec.returns,
-        "teams": [list(team) for team in spec.cooperating],
+        "teams": ordered_teams(spec, parts.opponents),
+        **partners,
         "evaluation": "greedy" if parts.deterministic else "sampled",
         "metrics": {name: plain(metric) for name, metric in spec.metrics.items()},
     }

@@ -215,11 +215,19 @@ class Shelf:
     kept: KeptExperiment | None = None
 
     @classmethod
-    def of(cls, store: ProgramStore | None, config: Config, devices: Sequence[Any], num_seeds: int) -> Shelf:
+    def of(
+        cls,
+        store: ProgramStore | None,
+        config: Config,
+        devices: Sequence[Any],
+        num_seeds: int,
+        partners: Sequence[Config] = (),
+    ) -> Shelf:
+        """`partners` are the configurations of other runs that play beside the team."""
         if store is None or not config.jit:  # without programs, what is compiled is small and many: JAX's cache has it
             return cls()
         store.replace_jax_cache()
-        name = experiment_name(config, devices, num_seeds)
+        name = experiment_name(config, devices, num_seeds, partners)
         return cls(store=store, devices=devices, name=name, kept=store.read_experiment(name) if name else None)
 
     def programs(self, parts: Parts, compiling: Callable[[str], AbstractContextManager[None]]) -> Programs:
@@ -277,11 +285,16 @@ def start_libraries() -> None:
 # -------------------------------------------------------------------------------------------------------- digests
 
 
-def experiment_name(config: Config, devices: Sequence[Any], num_seeds: int) -> str | None:
+def experiment_name(
+    config: Config, devices: Sequence[Any], num_seeds: int, partners: Sequence[Config] = ()
+) -> str | None:
     """A digest of all that an experiment's programs are made from; None where it would not cover all."""
-    if not config.jit or has_own_code(config):
+    if not config.jit or any(map(has_own_code, (config, *partners))):
         return None
-    values = without(to_dict(config), {path for path, role, _ in roles_in(config) if not role.compiled})
+    values = [
+        without(to_dict(own), {path for path, role, _ in roles_in(own) if not role.compiled})
+        for own in (config, *partners)
+    ]
     return digest([values, num_seeds, _describe(devices), package_versions(), sources_digest(), surroundings()])
 
 

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from covey.algorithms.seats import SeatedActing, learned_part, with_learned_part
 from covey.errors import CoveyError, Interrupted
 from covey.experiment.configuration.config import Config
 from covey.experiment.recording.checkpoint import Restored, host_copy
@@ -113,7 +114,7 @@ class Training:
     @property
     def learner(self) -> PyTree:
         """What has been learned so far, by group."""
-        return self._loop.learner(self.state)
+        return learned_part(self._loop.learner(self.state))
 
     @property
     def progress(self) -> Progress:
@@ -133,7 +134,12 @@ class Training:
             old = part.coefficients[name]
             changed = part.coefficients | {name: jax.device_put(np.asarray(value, old.dtype), old.sharding)}
             learner[group] = dataclasses.replace(part, coefficients=changed)
-        self.state = self._loop.with_learner(self.state, learner)
+        self._set_learner(learner)
+
+    def _set_learner(self, learner: PyTree) -> None:
+        """Puts another learner, by group, into the state; partners stay."""
+        whole = with_learned_part(self._loop.learner(self.state), learner)
+        self.state = self._loop.with_learner(self.state, whole)
 
     # ------------------------------------------------------------------------------------------------------ running
 
@@ -167,7 +173,8 @@ class Training:
     def _start(self) -> None:
         """A fresh state, or the newest checkpoint's; files are cut back to where that was."""
         self.state = self._compute(self._programs.init, self._keys(Recorder.training_key))
-        self.best = _copy(self.learner)
+        self._seat_partners()
+        self.best = _copy(self._loop.learner(self.state))
         self.iteration = 0
         parts = self._parts_to_save()
         restored = self._restore(parts)
@@ -183,12 +190,22 @@ class Training:
         trees = [{name: tree[name] for name in shared} for tree in trees]
         found = join_seeds(self._seed_axes, trees) if self._together else trees[0]
         found = {name: _put_like(tree, parts[name]) for name, tree in found.items()}
-        self.best = found.pop("best")
+        self.best = with_learned_part(self.best, found.pop("best"))
         self.state = self._loop.restored(self.state, found)
         self.iteration = restored[0].iteration
         for recorder, saved in zip(self._recorders, restored, strict=True):
             recorder.go_on(saved)
         self.console.line(f"resumed at {self.frames:,} frames")
+
+    def _seat_partners(self) -> None:
+        """Puts in what partners act with; all seeds have the same."""
+        learner = self._loop.learner(self.state)
+        if isinstance(learner, SeatedActing):
+            acting = jax.tree.map(
+                lambda new, old: np.broadcast_to(new, old.shape), self.parts.partners, learner.partners
+            )
+            partners = _put_like(acting, learner.partners)
+            self.state = self._loop.with_learner(self.state, dataclasses.replace(learner, partners=partners))
 
     def _restore(self, parts: dict[str, PyTree]) -> list[Restored] | None:
         """Each seed's newest checkpoint of an iteration that all have intact; None where nothing was saved yet.
@@ -221,8 +238,8 @@ class Training:
             learner = _put_like(joined["learner"], learner)
         else:
             learner = initial_learner(learner)
-        self.state = self._loop.with_learner(self.state, learner)
-        self.best = _copy(learner)
+        self._set_learner(learner)
+        self.best = _copy(self._loop.learner(self.state))
 
     def _say_what_starts_afresh(self, restored: Sequence[str]) -> None:
         split = self._split_over_devices
@@ -236,7 +253,7 @@ class Training:
 
     def _parts_to_save(self) -> dict[str, PyTree]:
         """The loop's state and the best parameters, in parts that can be restored alone."""
-        return self._loop.saved(self.state) | {"best": self.best}
+        return self._loop.saved(self.state) | {"best": learned_part(self.best)}
 
     @property
     def _split_over_devices(self) -> list[str]:
@@ -299,7 +316,7 @@ class Training:
                     pending = (pending[0], pending[1], time.monotonic())  # it could only begin after the evaluation
                 improved = self._record_evaluation(values, evaluation.plan)
                 if any(improved) and saved_state is not None:
-                    for tree, best in zip(saved_state, self._on_host({"best": self.best}), strict=True):
+                    for tree, best in zip(saved_state, self._on_host({"best": learned_part(self.best)}), strict=True):
                         tree.update(best)
             if save:
                 self._save(saved_state or self._on_host(self._parts_to_save()), iteration)
@@ -342,7 +359,7 @@ class Training:
     def _plan_evaluation(self) -> EvaluationPlan:
         """Of the parameters as they are now: the next chunk takes their memory, hence the copy."""
         key = self._keys(functools.partial(Recorder.evaluation_key, iteration=self.iteration))
-        return EvaluationPlan(learner=_copy(self.learner), key=key, iteration=self.iteration)
+        return EvaluationPlan(learner=_copy(self._loop.learner(self.state)), key=key, iteration=self.iteration)
 
     def _dispatch_evaluation(self, plan: EvaluationPlan) -> Evaluation:
         """Sent before the next chunk, so that it need not wait for it."""
