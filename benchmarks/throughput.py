@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 import sys
 from argparse import Namespace
 from collections.abc import Callable
@@ -45,6 +44,7 @@ from covey.experiment.running.build import Parts, build
 from covey.loops.config import OnlineConfig
 from covey.loops.online import DEVICE_AXIS, TrainState, add_device_axis, drop_device_axis
 from covey.loops.rollout import collect
+from covey.observations import flat_size
 from covey.ops.blocks import MAX_ROWS_PER_BLOCK
 from covey.types import Array, Batch, Discrete, Key, PyTree, TimeStep
 
@@ -341,7 +341,7 @@ def make_gradients(config: Config, parts: Parts, devices: list[Any]) -> common.P
     assert isinstance(config.experiment, OnlineConfig)
     [spec] = parts.env.spec.groups.values()
     assert isinstance(spec.action, Discrete)
-    hidden, size = list(config.model.config.layers), math.prod(spec.observation_shape)
+    hidden, size = list(config.model.config.layers), flat_size(spec.observation_shape)
     rows = config.experiment.num_envs * rollout_length(config) * spec.num_agents // len(devices)
     num_blocks = -(-rows // MAX_ROWS_PER_BLOCK) * config.algorithm.config.epochs
     activation = {"tanh": jnp.tanh, "relu": jax.nn.relu}[config.model.config.activation.name]

@@ -40,6 +40,7 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
 
 TINY = {
     "mlp": ("model.layers=[32]",),
+    "cnn": (),
     "gru": ("model.layers=[16]", "model.hidden_size=16", "model.layers_after=[]"),
     "lstm": ("model.layers=[16]", "model.hidden_size=16", "model.layers_after=[]"),
     "gnn": ("model.layers=[16]", "model.hidden_size=16", "model.layers_after=[]"),

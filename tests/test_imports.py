@@ -24,8 +24,8 @@ LAYERS = [
     {"algorithms"},
     {"networks", "data", "envs"},
     {"ops"},
-    {"types", "registry", "errors", "aliases", "checks", "collector", "fields", "files", "metrics", "results"}
-    | {"catalog", "process", "task_fields"},
+    {"types", "registry", "errors", "aliases", "checks", "collector", "fields", "files", "metrics", "observations"}
+    | {"catalog", "process", "results", "task_fields"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 BOTTOM = len(LAYERS) - 1

@@ -14,7 +14,7 @@ import functools
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from covey.experiment.configuration.compose import list_presets, list_settings
 from covey.experiment.configuration.config import Config, HooksConfig, plain, yaml_text
 from covey.experiment.configuration.explain import top_fields
 from covey.fields import Field, fields_of
-from covey.types import ActionSpec, Continuous, Discrete, EnvSpec, MultiDiscrete
+from covey.types import ActionSpec, Continuous, Discrete, EnvSpec, MultiDiscrete, ObservationShape
 
 HERE = Path(__file__).parents[1]
 ROOT = HERE.parent
@@ -152,19 +152,32 @@ def spaces(spec: EnvSpec) -> str:
         [
             f"`{name}`",
             str(group.num_agents),
-            f"`{shape(group.observation_shape)}`",
+            shapes(group.observation_shape),
             describe_action(group.action),
             "shared" if group.shared_reward else "individual",
         ]
         for name, group in spec.groups.items()
     ]
     text = "## Spaces\n\n" + table(["group", "agents", "observation of each", "action of each", "reward"], rows)
-    state = f"a vector of {shape(spec.state_shape)}" if spec.state_shape else "none"
+    state = describe_state(spec.state_shape)
     text += f"Global state: {state}. An episode has at most {spec.time_limit:,} steps.\n\n"
     if len(spec.cooperating) > 1:
         teams = " against ".join(" and ".join(f"`{group}`" for group in team) for team in spec.cooperating)
         text += f"Teams: {teams}. `mean_return` is that of the first.\n\n"
     return text
+
+
+def shapes(observation: ObservationShape) -> str:
+    """Of an array, or of each entry of a dictionary."""
+    if isinstance(observation, Mapping):
+        return ", ".join(f"`{name}`: `{shape(observation[name])}`" for name in sorted(observation))
+    return f"`{shape(observation)}`"
+
+
+def describe_state(state: ObservationShape | None) -> str:
+    if not state:
+        return "none"
+    return shapes(state) if isinstance(state, Mapping) else f"a vector of {shape(state)}"
 
 
 def describe_action(action: ActionSpec) -> str:
@@ -341,6 +354,8 @@ def model_page(entry: registry.Entry) -> str:
     text += to_markdown(own_docstring(config))
     module = sys.modules[type(config).__module__]
     text += to_markdown(module.__doc__)
+    takes = "may be" if entry.takes_dictionaries else "must not be"
+    text += f"Observations {takes} [dictionaries of arrays](../../how-to/own-task.md#observations-as-dictionaries).\n\n"
     text += "## Fields\n\nSet as `model.FIELD=value`, for the critic alone as `critic_model.FIELD=value`.\n\n"
     text += fields_table(fields_of(config, ""))
     return text + f"The code is in `src/{module.__name__.replace('.', '/')}.py`.\n"

@@ -26,26 +26,29 @@ class UnfitInput(UsageError):
     """A model cannot take the inputs of its network.
 
     `needs` names the inputs that it takes (`observations [F]`), and `instead` a field with which it would take these
-    (`over=rows`). Callers add what they know with `replace`: that this is the critic's model, or where the shape comes
-    from.
+    (`over=rows`); `others` are further models that take them. `shape` is that of the inputs, or words for it. Callers
+    add what they know with `replace`: that this is the critic's model, or where the shape comes from.
     """
 
     def __init__(
         self,
         model: str,
         needs: str,
-        shape: Sequence[int],
+        shape: Sequence[int] | str,
         *,
         instead: str = "",
         section: str = "model",
         note: str = "",
+        others: Sequence[str] = (),
     ):
-        self.details = {"model": model, "needs": needs, "shape": shape, "instead": instead}
+        self.details = {"model": model, "needs": needs, "shape": shape, "instead": instead, "others": others}
         who = "the critic's model" if section.startswith("critic_model") else "model"
+        found = shape if isinstance(shape, str) else list(shape)
         try_this = f"{section}.{instead}, or " if instead else ""
         choice = section.partition(".")[0]
         super().__init__(
-            f"{who} '{model}' needs {needs}, not {list(shape)}{note}; try {try_this}{choice}=mlp, which takes any shape"
+            f"{who} '{model}' needs {needs}, not {found}{note}; try {try_this}{choice}=mlp, which takes any shape"
+            + (f" ({', '.join(others)} take it too)" if others else "")
         )
         self.section, self.note = section, note
 

@@ -56,6 +56,7 @@ class Entry:
     fields: Mapping[str, Any]  # what this name changes in it
     capabilities: Capabilities = Capabilities()  # of an algorithm
     like: str | None = None  # of a loop: another one, whose algorithms can learn in this one too
+    takes_dictionaries: bool = False  # of a model: observations may be dictionaries of arrays
 
     @property
     def loop(self) -> str:
@@ -103,6 +104,7 @@ class Registry:
         fields: Mapping[str, Any] | None = None,
         capabilities: Capabilities = Capabilities(),
         like: str | None = None,
+        takes_dictionaries: bool = False,
     ) -> None:
         if not isinstance(config, str) and not dataclasses.is_dataclass(config):
             raise UsageError(f"{self.kind} '{name}': config must be a dataclass or an instance of one, not {config!r}")
@@ -114,6 +116,7 @@ class Registry:
             fields=fields or {},
             capabilities=capabilities,
             like=like,
+            takes_dictionaries=takes_dictionaries,
         )
 
     def __getitem__(self, name: str) -> Entry:
@@ -148,9 +151,15 @@ def register_task(
     tasks.register(name, make, config=config, description=description, fields=fields)
 
 
-def register_model(name: str, make: Callable[..., Any] | str, *, config: Any, description: str) -> None:
-    """Registers a model: `make(config, input_shape, rngs)` returns an nnx module."""
-    models.register(name, make, config=config, description=description)
+def register_model(
+    name: str, make: Callable[..., Any] | str, *, config: Any, description: str, takes_dictionaries: bool = False
+) -> None:
+    """Registers a model: `make(config, input_shape, rngs)` returns an nnx module.
+
+    With `takes_dictionaries`, `input_shape` is a dictionary of shapes where observations are dictionaries of arrays,
+    and the module is called with such a dictionary. Otherwise covey refuses the model there, in one line.
+    """
+    models.register(name, make, config=config, description=description, takes_dictionaries=takes_dictionaries)
 
 
 def register_algorithm(

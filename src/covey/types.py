@@ -18,6 +18,9 @@ import numpy as np
 Array = jax.Array
 Key = jax.Array
 PyTree = Any
+Shape = tuple[int, ...]
+ObservationShape = Shape | Mapping[str, Shape]  # of an array, or of each entry of a dictionary of arrays
+Observation = Any  # an array, or a dictionary of arrays, as its ObservationShape says; see `covey.observations`
 _T = TypeVar("_T")
 
 
@@ -82,10 +85,14 @@ ActionSpec = Discrete | MultiDiscrete | Continuous
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GroupSpec:
-    """What one agent of a group sees and does."""
+    """What one agent of a group sees and does.
+
+    An agent sees one array, or several under names of the task's choice: then `observation_shape` maps each name to a
+    shape, and `observation_dtype` is one for all entries or maps each name to its own.
+    """
 
     num_agents: int
-    observation_shape: tuple[int, ...]
+    observation_shape: ObservationShape
     action: ActionSpec
     observation_dtype: Any = np.float32
     shared_reward: bool = False  # all agents of the group learn from the same reward at every step
@@ -120,7 +127,7 @@ class EnvSpec:
 
     groups: Mapping[str, GroupSpec]
     time_limit: int
-    state_shape: tuple[int, ...] | None = None
+    state_shape: ObservationShape | None = None
     metrics: Mapping[str, MetricSpec] = dataclasses.field(default_factory=dict)
     returns: str = ""
     keeps_lifetimes: bool = False
@@ -157,7 +164,8 @@ class EnvSpec:
 class GroupStep:
     """One group's part of a time step.
 
-    observation       [A, …]    what to act on now; after an auto-reset, the new episode's first
+    observation       [A, …]    what to act on now; after an auto-reset, the new episode's first. An array, or a
+                                dictionary of arrays, each `[A, …]`
     next_observation  [A, …]    the true successor of the action just taken, also where the episode ended
     reward            [A]       for the action just taken; zero at reset
     action_mask       [A, n]    legal actions, or None where all are legal (multi-discrete: choices concatenated)
@@ -171,8 +179,8 @@ class GroupStep:
     action with which an agent terminates included. What the environment gives an agent afterwards counts nowhere.
     """
 
-    observation: Array
-    next_observation: Array
+    observation: Observation
+    next_observation: Observation
     reward: Array
     action_mask: Array | None
     alive: Array
@@ -187,7 +195,8 @@ class TimeStep:
 
     last       []   the action just taken ended the episode (false at reset)
     truncated  []   ... and it cut off agents that had not terminated, as a time limit does
-    state      [S]  global state to act on, or None; `next_state` is its true successor, as for observations
+    state      [S]  global state to act on, or None; `next_state` is its true successor, as for observations. It may be
+                    a dictionary of arrays too
     metrics         the task's own measures at this step, by the names of its spec
 
     How an episode ended is decided for each agent by its own `terminated`: no value follows a termination. An agent
@@ -199,8 +208,8 @@ class TimeStep:
     groups: dict[str, GroupStep]
     truncated: Array
     last: Array
-    state: Array | None
-    next_state: Array | None
+    state: Observation | None
+    next_state: Observation | None
     metrics: dict[str, Array]
 
 
@@ -211,8 +220,8 @@ class TimeStep:
 class Transition:
     """What a group saw, did and got: one step, or `[T, B, …]` of them."""
 
-    observation: Array
-    state: Array | None
+    observation: Observation
+    state: Observation | None
     action_mask: Array | None
     alive: Array
     reset: Array  # the observation is the first of an episode, so carries start afresh
@@ -222,8 +231,8 @@ class Transition:
     terminated: Array
     truncated: Array
     last: Array
-    next_observation: Array
-    next_state: Array | None
+    next_observation: Observation
+    next_state: Observation | None
     next_action_mask: Array | None = None
     shaping: Array | None = None
 

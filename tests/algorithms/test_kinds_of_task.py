@@ -17,6 +17,7 @@ KINDS = {
     "multi-discrete": "probe/choices",
     "continuous": "probe/target",
     "rows": "probe/rows",
+    "dictionary": "probe/image_and_vector",
     "several groups": "probe/groups",
     "global state": "probe/two_step",
     "deaths": "probe/death",

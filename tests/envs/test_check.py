@@ -121,6 +121,16 @@ def with_group(**fields):
     return Broken
 
 
+def with_entries(shape, dtype=np.float32):
+    """A task that shows the entry `far [4]`, whatever its spec says."""
+
+    class Broken(with_group(observation_shape=shape, observation_dtype=dtype)):
+        def observe(self, state):
+            return {"far": super().observe(state)}
+
+    return Broken
+
+
 class Wide(Thing):
     def observe(self, state):
         return jnp.zeros((AGENTS, 5))
@@ -247,6 +257,37 @@ SHAPES = {
     "agents": (with_group(num_agents=0), "spec.groups['agents'].num_agents must be at least 1, not 0"),
     "shape": (with_group(observation_shape=[4]), "observation_shape must be a tuple of sizes, not [4]"),
     "scalar": (with_group(observation_shape=()), "a single number per agent is (1,)"),
+    "dictionary": (
+        with_group(observation_shape={"far": (4,), "near": (2,)}),
+        "reset gives observation as an array [3, 4] for group 'agents', its spec says a dict of 'far', 'near'",
+    ),
+    "entries": (
+        with_entries({"far": (4,), "near": (2,)}),
+        "reset gives observation with 'far' for group 'agents': it lacks 'near', its spec says otherwise",
+    ),
+    "more entries": (
+        with_entries({"near": (2,)}),
+        "reset gives observation with 'far' for group 'agents': it has 'far', its spec says otherwise",
+    ),
+    "shape of an entry": (
+        with_entries({"far": (5,)}),
+        "reset gives observation['far'] [3, 4] for group 'agents', its spec says [3, 5]",
+    ),
+    "type of an entry": (
+        with_entries({"far": (4,)}, {"far": np.uint8}),
+        "reset gives observation['far'] of type float32 for group 'agents', its spec says uint8",
+    ),
+    "types by name": (
+        with_group(observation_shape={"far": (4,)}, observation_dtype={"near": np.uint8}),
+        "observation_dtype has the entries 'near', observation_shape 'far'",
+    ),
+    "shape of an entry in the spec": (
+        with_group(observation_shape={"far": 4}),
+        "observation_shape['far'] must be a tuple of sizes, not 4",
+    ),
+    "scalar entry": (with_group(observation_shape={"far": ()}), "observation_shape['far'] is (): a single number"),
+    "no entries": (with_group(observation_shape={}), "observation_shape must map the name of each entry to its shape"),
+    "reserved entry": (with_group(observation_shape={"agent_id": (3,)}), "'agent_id' is the entry that covey adds"),
     "action": (with_group(action=5), "action must be Discrete, MultiDiscrete or Continuous, not 5"),
     "bounds": (with_group(action=Continuous((1.0,), (-1.0,))), "each low below its high"),
     "one bound": (with_group(action=Continuous(-1.0, 1.0)), "as many finite low as high bounds"),

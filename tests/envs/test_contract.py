@@ -18,6 +18,7 @@ from covey.envs.base import Env, make_env
 from covey.envs.batch import BatchedEnv
 from covey.envs.check import check_shapes
 from covey.errors import MissingExtra
+from covey.observations import dtypes, map_entries
 from covey.types import (
     ActionSpec,
     Array,
@@ -77,8 +78,9 @@ def check_against_spec(env: Env, timestep: TimeStep) -> None:
         expected = spec.groups[name]
         agents = (expected.num_agents,)
         for observation in (group.observation, group.next_observation):
-            assert observation.shape == agents + expected.observation_shape
-            assert observation.dtype == expected.observation_dtype
+            found = jax.tree.map(lambda x: x.shape, observation)
+            assert found == map_entries(lambda shape, agents=agents: agents + shape, expected.observation_shape)
+            assert jax.tree.map(lambda x: x.dtype, observation) == dtypes(expected)
         assert (group.reward.shape, group.reward.dtype) == (agents, jnp.float32)
         assert (group.alive.shape, group.alive.dtype) == (agents, bool)
         assert (group.terminated.shape, group.terminated.dtype) == (agents, bool)

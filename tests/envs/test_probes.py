@@ -30,6 +30,9 @@ def best(name, observation, first):
             return {GROUP: jnp.ones((2, 1))}
         case "rows":
             return {GROUP: jnp.sum(seen[..., 0] * seen[..., 1], -1).astype(jnp.int32)}
+        case "image_and_vector":
+            is_right = seen["image"][:, :, 2:].sum((1, 2, 3)) > 0
+            return {GROUP: is_right.astype(jnp.int32) ^ seen["vector"][:, 1].astype(jnp.int32)}
         case "compare":
             return {GROUP: (seen[:, 0] > seen.mean()).astype(jnp.int32)}
         case "memory":
@@ -79,6 +82,7 @@ GAMES = {
     "choices": (1.0, 0.0, 1),
     "target": (1.0, 0.0, 1),
     "rows": (1.0, 0.0, 1),
+    "image_and_vector": (1.0, 0.0, 1),
     "compare": (1.0, 0.0, 1),
     "memory": (1.0, 0.0, 5),
     "two_step": (8.0, 7.0, 2),

@@ -11,8 +11,17 @@ import pytest
 
 from covey.envs.base import Reward, make_env
 from covey.envs.batch import BatchedEnv
-from covey.envs.probes import GROUP, CopyAction, Death, ProbeConfig, Rows, TruncationOnly
-from covey.envs.wrappers import AgentIds, Lifetimes, ShareReward, TimeLimit, append_agent_ids, map_groups, unbatch
+from covey.envs.probes import GROUP, CopyAction, Death, ImageAndVector, ProbeConfig, Rows, TruncationOnly
+from covey.envs.wrappers import (
+    AgentIds,
+    Lifetimes,
+    ShareReward,
+    TimeLimit,
+    append_agent_ids,
+    map_groups,
+    unbatch,
+    without_agent_ids,
+)
 
 KEY = jax.random.key(0)
 NOTHING = {GROUP: jnp.zeros(2, jnp.int32)}
@@ -139,6 +148,21 @@ def test_agent_ids_of_rows_and_integers():
     observation = play(env, 0)[0].groups[GROUP].observation
     np.testing.assert_array_equal(observation[:, :, 2:], np.tile(np.eye(2)[:, None], (1, 4, 1)))
     assert append_agent_ids(jnp.zeros((3, 2), jnp.int32)).dtype == jnp.int32
+
+
+def test_agent_ids_of_a_dictionary_are_an_entry():
+    env = AgentIds(ImageAndVector(ProbeConfig(num_agents=2)))
+    spec = env.spec.groups[GROUP]
+    assert spec.observation_shape == {"image": (4, 4, 1), "vector": (2,), "agent_id": (2,)}
+    assert spec.observation_dtype == {"image": np.uint8, "vector": np.float32, "agent_id": np.float32}
+    assert without_agent_ids(spec).observation_shape == env.env.spec.groups[GROUP].observation_shape
+    plain, marked = play(env.env, 1), play(env, 1)
+    for before, after in zip(plain, marked, strict=True):
+        for name in ("observation", "next_observation"):
+            values, own = getattr(after.groups[GROUP], name), getattr(before.groups[GROUP], name)
+            np.testing.assert_array_equal(values["agent_id"], np.eye(2))
+            for entry in ("image", "vector"):
+                np.testing.assert_array_equal(values[entry], own[entry])
 
 
 def test_make_env_puts_the_wrappers_on():

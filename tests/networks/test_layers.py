@@ -21,7 +21,7 @@ from covey.networks.layers import (
     Norm,
     activate,
     make_linear,
-    product,
+    matmul_fast_backward,
     run_memory,
 )
 
@@ -203,8 +203,8 @@ def test_a_layers_gradient_is_that_of_its_product(outputs):
         own_dy = dy.reshape(*arguments[0].shape[:-1], outputs)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), ours(own_dy), theirs(own_dy))
 
-    check(product, x.reshape(-1, 8), kernel[0])
-    check(jax.vmap(product), x, kernel)
+    check(matmul_fast_backward, x.reshape(-1, 8), kernel[0])
+    check(jax.vmap(matmul_fast_backward), x, kernel)
 
 
 def test_norms_reach_convolutions():

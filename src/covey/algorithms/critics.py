@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import math
 from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
 
 from covey.networks.network import Model, Network, apply_after, apply_with_successors, make_network
-from covey.types import ActionSpec, Array, Continuous, Discrete, EnvSpec, Key, MultiDiscrete, PyTree
+from covey.observations import flat_size, flatten
+from covey.types import (
+    ActionSpec,
+    Array,
+    Continuous,
+    Discrete,
+    EnvSpec,
+    Key,
+    MultiDiscrete,
+    Observation,
+    ObservationShape,
+    PyTree,
+)
 
 # What a critic sees of other groups: of each its observation `[T, B, A, …]`, and its encoded action or None.
-Others = tuple[tuple[Array, Array | None], ...]
+Others = tuple[tuple[Observation, Array | None], ...]
 
 
 class CriticSees(enum.Enum):
@@ -89,7 +100,7 @@ def resolve_scope(scope: Scope, sees: CriticSees, spec: EnvSpec, group: str, mod
     return others
 
 
-def seen_shape(sees: CriticSees, spec: EnvSpec, group: str, others: Sequence[str] = ()) -> tuple[int, ...]:
+def seen_shape(sees: CriticSees, spec: EnvSpec, group: str, others: Sequence[str] = ()) -> ObservationShape:
     """The shape of what a critic of `group` sees, actions aside; `others` are by `resolve_scope`."""
     group_spec = spec.groups[group]
     match sees:
@@ -98,21 +109,21 @@ def seen_shape(sees: CriticSees, spec: EnvSpec, group: str, others: Sequence[str
             return spec.state_shape
         case CriticSees.joint:
             seen = [spec.groups[name] for name in (group, *others)]
-            return (sum(each.num_agents * math.prod(each.observation_shape) for each in seen),)
+            return (sum(each.num_agents * flat_size(each.observation_shape) for each in seen),)
         case _:
             return group_spec.observation_shape
 
 
-def join_agents(*groups: Sequence[Array | None]) -> Array:
+def join_agents(*groups: Sequence[Observation | None]) -> Array:
     """What all agents of some groups see, and do, in one row: `[T, B, F]`.
 
-    Each group is a sequence of arrays `[T, B, A, …]`, such as its observation and action; None is left out. Group by
-    group, within a group agent by agent, and of each agent one array after another: so that models that read the team
-    find each one's part. Dead agents are shown as the environment shows them.
+    Each group is a sequence of arrays `[T, B, A, …]`, or dictionaries of them, such as its observation and action; None
+    is left out. Group by group, within a group agent by agent, and of each agent one array after another: so that
+    models that read the team find each one's part. Dead agents are shown as the environment shows them.
     """
     rows = []
     for arrays in groups:
-        each = [array.reshape(*array.shape[:3], -1) for array in arrays if array is not None]
+        each = [flatten(array, 3) for array in arrays if array is not None]
         together = each[0] if len(each) == 1 else jnp.concatenate(each, -1)
         rows.append(together.reshape(*together.shape[:2], -1))
     return rows[0] if len(rows) == 1 else jnp.concatenate(rows, -1)
@@ -155,9 +166,9 @@ class Critics:
     """
 
     init: Callable[[Key], PyTree]
-    evaluate: Callable[[PyTree, Array, Array, int], Array]
-    evaluate_successors: Callable[[PyTree, Array, Array, Array], Array]
-    inputs: Callable[[Array, Array | None, Array | None, Others], Array]
+    evaluate: Callable[[PyTree, Observation, Array, int], Array]
+    evaluate_successors: Callable[[PyTree, Observation, Observation, Array], Array]
+    inputs: Callable[[Observation, Observation | None, Array | None, Others], Observation]
     recurrent: bool
 
 
@@ -205,7 +216,7 @@ def make_critics(
     if action_size:
         others_size = sum(spec.groups[name].num_agents * encoded_size(spec.groups[name].action) for name in others)
         own_size = action_size * (num_agents if centralised else 1)
-        shape = (math.prod(shape) + own_size + others_size,)
+        shape = (flat_size(shape) + own_size + others_size,)
     stacked = centralised and share_parameters  # one network gives all agents' values
     different = outputs is CriticOutputs.per_agent or action_size == 0  # what is one agent's best action is not all's
     network = make_network(
@@ -228,22 +239,23 @@ def make_critics(
     def init(key: Key) -> PyTree:
         return {f"critic_{k}": network.init(each) for k, each in enumerate(jax.random.split(key, num_critics))}
 
-    def evaluate(params: PyTree, inputs: Array, reset: Array, burn_in: int) -> Array:
+    def evaluate(params: PyTree, inputs: Observation, reset: Array, burn_in: int) -> Array:
         carry = network.initial_carry(reset.shape[1])
         values = [apply_after(network, own, inputs, carry, reset, burn_in) for own in params.values()]
         return jnp.stack([by_agent(value) for value in values])
 
-    def evaluate_successors(params: PyTree, inputs: Array, next_inputs: Array, reset: Array) -> Array:
+    def evaluate_successors(params: PyTree, inputs: Observation, next_inputs: Observation, reset: Array) -> Array:
         carry = network.initial_carry(reset.shape[1])
         values = [apply_with_successors(network, own, inputs, next_inputs, carry, reset)[1] for own in params.values()]
         return jnp.stack([by_agent(value) for value in values])
 
-    def inputs(observation: Array, state: Array | None, action: Array | None, others: Others = ()) -> Array:
-        leading = observation.shape[:3]
+    def inputs(
+        observation: Observation, state: Observation | None, action: Array | None, others: Others = ()
+    ) -> Observation:
         if sees is CriticSees.own:
             if action is None:
                 return observation
-            return jnp.concatenate([observation.reshape(*leading, -1), action], -1)
+            return jnp.concatenate([flatten(observation, 3), action], -1)
         if sees is CriticSees.joint:
             rest = [(seen, None if action is None else done) for seen, done in others]
             return join_agents((observation, action), *rest)
@@ -251,7 +263,7 @@ def make_critics(
         if action is None:
             return state
         actions = join_agents((action,), *((done,) for _, done in others))
-        return jnp.concatenate([state.reshape(*leading[:2], -1), actions], -1)
+        return jnp.concatenate([flatten(state, 2), actions], -1)
 
     return Critics(
         init=init,

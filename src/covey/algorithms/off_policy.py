@@ -203,8 +203,8 @@ def run_actor(
     ac: ActorCritic, params: PyTree, timestep: TimeStep, carry: PyTree
 ) -> tuple[Array, dict[str, PyTree], PyTree]:
     """The actor's outputs for one step `[B, A, n]`, the extras that learning with memory needs, and the next carry."""
-    step = timestep.groups[ac.group]
-    outputs, next_carry = ac.actor.apply(params, step.observation[None], carry, timestep.last[None])
+    observation = jax.tree.map(lambda x: x[None], timestep.groups[ac.group].observation)  # one step of time
+    outputs, next_carry = ac.actor.apply(params, observation, carry, timestep.last[None])
     return outputs[0], {"carry": carry} if ac.actor.recurrent else {}, next_carry
 
 

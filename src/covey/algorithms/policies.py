@@ -16,7 +16,7 @@ from covey.algorithms.base import Context
 from covey.algorithms.critics import CriticOutputs, CriticSees, seen_shape
 from covey.networks.network import make_network
 from covey.ops.distributions import make_distribution
-from covey.types import Array, EnvSpec, Key, PyTree, pytree
+from covey.types import Array, EnvSpec, Key, Observation, PyTree, pytree
 
 
 @pytree
@@ -29,8 +29,8 @@ class Inputs:
     reset         [T, B]        the observation is the first of an episode, so memory starts afresh
     """
 
-    observation: Array
-    critic_input: Array
+    observation: Observation
+    critic_input: Observation
     action_mask: Array | None
     reset: Array
 

@@ -41,6 +41,7 @@ from covey.algorithms.critics import CriticOutputs, CriticSees, Scope, join_agen
 from covey.algorithms.policies import Inputs, TeamPolicy, make_independent_policy
 from covey.checks import above_zero, at_least, between_0_and_1
 from covey.fields import field
+from covey.observations import map_entries
 from covey.ops import random
 from covey.ops.blocks import mean_over_blocks
 from covey.ops.devices import mean_over_devices
@@ -53,13 +54,34 @@ from covey.ops.losses import (
     weigh,
     weighted_mean,
 )
-from covey.ops.normalisation import Moments, batch_moments, init_moments, merge_moments, normalise, scale_up
+from covey.ops.normalisation import (
+    Moments,
+    batch_moments,
+    init_moments,
+    merge_entries,
+    merge_moments,
+    normalise,
+    normalise_entries,
+    scale_up,
+)
 from covey.ops.returns import gae
 from covey.ops.schedules import Schedule, scheduled
 from covey.ops.seeds import any_seed
 from covey.ops.sequences import cut, take
 from covey.ops.shuffle import random_order
-from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep, Transition, learned, pytree
+from covey.types import (
+    Algorithm,
+    Array,
+    Batch,
+    EnvSpec,
+    Key,
+    Observation,
+    PyTree,
+    TimeStep,
+    Transition,
+    learned,
+    pytree,
+)
 
 
 class AdvantageNormalisation(enum.Enum):
@@ -139,9 +161,9 @@ class PpoState:
 
     params: dict[str, PyTree] = learned()  # actor, critic
     optimiser: dict[str, PyTree]
-    observation_moments: Moments = learned(parameters=False)
-    others_moments: dict[str, Moments] = learned(parameters=False)  # of the other groups that the critic sees
-    state_moments: Moments = learned(parameters=False)
+    observation_moments: PyTree = learned(parameters=False)  # Moments of the array, or of each entry
+    others_moments: dict[str, PyTree] = learned(parameters=False)  # of the other groups that the critic sees
+    state_moments: PyTree = learned(parameters=False)
     value_moments: Moments = learned(parameters=False)
     coefficients: dict[str, Array]
 
@@ -151,9 +173,9 @@ class PpoActing:
     """What acting needs of the state."""
 
     params: dict[str, PyTree]
-    observation_moments: Moments
-    others_moments: dict[str, Moments]
-    state_moments: Moments
+    observation_moments: PyTree
+    others_moments: dict[str, PyTree]
+    state_moments: PyTree
     value_moments: Moments
 
 
@@ -161,8 +183,8 @@ class PpoActing:
 class Samples:
     """A batch flattened for learning: N sequences of L steps, `[N, L, …]`; carries are `[N, …]`."""
 
-    observation: Array
-    critic_input: Array
+    observation: Observation
+    critic_input: Observation
     reset: Array
     action_mask: Array | None
     weight: Array  # what each agent's step counts for in losses: nothing after its death
@@ -212,9 +234,11 @@ def init(ppo: Ppo, key: Key) -> PpoState:
     return PpoState(
         params=params,
         optimiser={name: ppo.optimiser.init(part) for name, part in params.items()},
-        observation_moments=init_moments(ppo.spec.groups[ppo.group].observation_shape),
-        others_moments={name: init_moments(ppo.spec.groups[name].observation_shape) for name in ppo.others},
-        state_moments=init_moments(ppo.spec.state_shape or ()),
+        observation_moments=map_entries(init_moments, ppo.spec.groups[ppo.group].observation_shape),
+        others_moments={
+            name: map_entries(init_moments, ppo.spec.groups[name].observation_shape) for name in ppo.others
+        },
+        state_moments=map_entries(init_moments, ppo.spec.state_shape or ()),
         value_moments=init_moments(),
         coefficients=init_coefficients(ppo.config, "lr", "entropy_coef", "value_coef", "clip", "gamma", "gae_lambda"),
     )
@@ -237,11 +261,11 @@ def acting(state: PpoState) -> PpoActing:
 def observe(
     ppo: Ppo,
     acting: PpoActing,
-    observation: Array,
-    global_state: Array | None,
+    observation: Observation,
+    global_state: Observation | None,
     mask: Array | None,
     reset: Array,
-    others: Sequence[Array] = (),
+    others: Sequence[Observation] = (),
 ) -> Inputs:
     """What actor and critic are shown, normalised where asked for: `Inputs` of `[T, B, …]`.
 
@@ -249,14 +273,14 @@ def observe(
     """
     normalised = ppo.config.observation_normalisation
     if normalised:
-        observation = normalise(observation, acting.observation_moments, clip=OBSERVATION_CLIP)
+        observation = normalise_entries(observation, acting.observation_moments, clip=OBSERVATION_CLIP)
     match ppo.sees:
         case CriticSees.own:
             critic_input = observation
         case CriticSees.joint:
             if normalised:
                 others = [
-                    normalise(seen, acting.others_moments[name], clip=OBSERVATION_CLIP)
+                    normalise_entries(seen, acting.others_moments[name], clip=OBSERVATION_CLIP)
                     for name, seen in zip(ppo.others, others, strict=True)
                 ]
             critic_input = join_agents((observation,), *((seen,) for seen in others))
@@ -264,7 +288,7 @@ def observe(
             assert global_state is not None
             critic_input = global_state
             if normalised:
-                critic_input = normalise(global_state, acting.state_moments, clip=OBSERVATION_CLIP)
+                critic_input = normalise_entries(global_state, acting.state_moments, clip=OBSERVATION_CLIP)
     return Inputs(observation=observation, critic_input=critic_input, action_mask=mask, reset=reset)
 
 
@@ -282,19 +306,18 @@ def act(
     ppo: Ppo, acting: PpoActing, timestep: TimeStep, carry: PyTree, key: Key, explore: bool
 ) -> tuple[Array, dict[str, Array], PyTree]:
     """Actions `[B, A, …]`, what `update` needs to know of them (each `[B, A, …]`), and the next carry."""
-    step = timestep.groups[ppo.group]
     # One step of time: [1, B, …].
-    mask, state, next_state = jax.tree.map(lambda x: x[None], (step.action_mask, timestep.state, timestep.next_state))
-    others = [timestep.groups[name] for name in ppo.others]
-    seen = [other.observation[None] for other in others]
-    inputs = observe(ppo, acting, step.observation[None], state, mask, timestep.last[None], seen)
+    now = jax.tree.map(lambda x: x[None], timestep)
+    step, others = now.groups[ppo.group], [now.groups[name] for name in ppo.others]
+    seen = [other.observation for other in others]
+    inputs = observe(ppo, acting, step.observation, now.state, step.action_mask, now.last, seen)
     sampled, next_carry = ppo.policy.sample(acting.params, inputs, carry, key, explore)
 
     def output_of_successor() -> Array:
         # The episode's memory continues to its true last observation, so the carry is not reset here.
-        never = jnp.zeros_like(timestep.last[None])
-        next_seen = [other.next_observation[None] for other in others]
-        successor = observe(ppo, acting, step.next_observation[None], next_state, mask, never, next_seen)
+        never = jnp.zeros_like(now.last)
+        next_seen = [other.next_observation for other in others]
+        successor = observe(ppo, acting, step.next_observation, now.next_state, step.action_mask, never, next_seen)
         return ppo.policy.evaluate_critic(acting.params, successor, carry)
 
     # Without a truncation nobody asks for it. Zero, since what is acted on may belong to the next episode.
@@ -489,8 +512,8 @@ def _update_observation_moments(
     if not ppo.config.observation_normalisation:
         return state
 
-    def merged(moments: Moments, steps: Transition) -> Moments:
-        return merge_moments(moments, batch_moments(steps.observation.astype(jnp.float32), steps.alive, axis))
+    def merged(moments: PyTree, steps: Transition) -> PyTree:
+        return merge_entries(moments, steps.observation, steps.alive, axis)
 
     transitions = by_group[ppo.group]
     state = dataclasses.replace(
@@ -500,8 +523,8 @@ def _update_observation_moments(
     )
     if transitions.state is None:
         return state
-    seen = batch_moments(transitions.state, jnp.ones(transitions.last.shape, bool), axis)
-    return dataclasses.replace(state, state_moments=merge_moments(state.state_moments, seen))
+    always = jnp.ones(transitions.last.shape, bool)
+    return dataclasses.replace(state, state_moments=merge_entries(state.state_moments, transitions.state, always, axis))
 
 
 # ------------------------------------------------------------------------------------------------------------ make

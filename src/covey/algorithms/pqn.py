@@ -40,7 +40,20 @@ from covey.ops.schedules import Schedule, scheduled
 from covey.ops.sequences import cut, take
 from covey.ops.shuffle import random_order
 from covey.ops.targets import masked_max, take_action
-from covey.types import Algorithm, Array, Batch, EnvSpec, Key, Network, PyTree, TimeStep, Transition, learned, pytree
+from covey.types import (
+    Algorithm,
+    Array,
+    Batch,
+    EnvSpec,
+    Key,
+    Network,
+    Observation,
+    PyTree,
+    TimeStep,
+    Transition,
+    learned,
+    pytree,
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,7 +106,7 @@ class PqnState:
 class Samples:
     """N sequences of L steps, `[N, L, …]`; carries are `[N, …]`."""
 
-    observation: Array
+    observation: Observation
     reset: Array
     action: Array
     alive: Array

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 
+import jax
 import jax.numpy as jnp
 
 from covey.algorithms.base import Context
@@ -53,7 +54,8 @@ def act_by_values(
 ) -> tuple[Array, PyTree]:
     """The best legal actions `[B, A]` by the network, ε-greedily where agents `explore`, and the next carry."""
     step = timestep.groups[group]
-    values, carry = network.apply(acting.params, step.observation[None], carry, timestep.last[None])
+    observation = jax.tree.map(lambda x: x[None], step.observation)  # one step of time: [1, B, …]
+    values, carry = network.apply(acting.params, observation, carry, timestep.last[None])
     action = masked_argmax(values[0], step.action_mask)
     if explore:
         action = epsilon_greedy(action, step.action_mask, values.shape[-1], acting.epsilon, key)

@@ -30,7 +30,6 @@ and `make_qlearning` binds them to it.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -53,6 +52,7 @@ from covey.checks import above_zero, at_least, between_0_and_1
 from covey.fields import field
 from covey.networks.mixing import Mixer, make_monotonic_mixer, make_sum_mixer
 from covey.networks.network import apply_with_successors
+from covey.observations import flat_size, flatten
 from covey.ops.losses import weighted_mean
 from covey.ops.mixing import returns_learned
 from covey.ops.schedules import Schedule, scheduled
@@ -216,7 +216,7 @@ def make_mixer(config: QLearningConfig, spec: EnvSpec, *groups: str) -> Mixer | 
         case Mixing.sum:
             return make_sum_mixer()
         case Mixing.monotonic:
-            joint = (sum(part.num_agents * math.prod(part.observation_shape) for part in parts),)
+            joint = (sum(part.num_agents * flat_size(part.observation_shape) for part in parts),)
             return make_monotonic_mixer(
                 num_agents=sum(part.num_agents for part in parts),
                 state_shape=spec.state_shape or joint,
@@ -256,7 +256,7 @@ def mix(mixer: Mixer | None, params: PyTree, values: Array, steps: Transition) -
     """
     if mixer is None:
         return values
-    seen = steps.observation if steps.state is None else steps.state
+    seen = flatten(steps.observation if steps.state is None else steps.state, 2)
     return mixer.apply(params, jnp.where(steps.alive, values, 0.0), seen)
 
 
@@ -264,7 +264,7 @@ def mix_successors(mixer: Mixer | None, params: PyTree, values: Array, steps: Tr
     """As `mix`, of values after the steps: agents that terminated with them have none."""
     if mixer is None:
         return values
-    seen = steps.next_observation if steps.next_state is None else steps.next_state
+    seen = flatten(steps.next_observation if steps.next_state is None else steps.next_state, 2)
     return mixer.apply(params, jnp.where(steps.alive & ~steps.terminated, values, 0.0), seen)
 
 
@@ -309,7 +309,7 @@ def warm_up(q: QLearning, state: QState, steps: Transition) -> tuple[dict[str, P
     rest = jax.tree.map(lambda x: x[q.burn_in :], dataclasses.replace(steps, extras={}))
     if not q.burn_in:
         return {"online": stored, "target": stored}, rest
-    first, reset = steps.observation[: q.burn_in], steps.reset[: q.burn_in]
+    first, reset = jax.tree.map(lambda x: x[: q.burn_in], (steps.observation, steps.reset))
 
     def run(params: PyTree) -> PyTree:
         _, carry = q.network.apply(params["network"], first, stored, reset)

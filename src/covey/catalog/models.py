@@ -3,25 +3,32 @@
 from covey.registry import register_model
 
 register_model(
-    "mlp", "covey.networks.models:MlpModel", config="covey.networks.models:MlpConfig", description="dense layers"
+    "mlp",
+    "covey.networks.models:MlpModel",
+    config="covey.networks.models:MlpConfig",
+    description="dense layers",
+    takes_dictionaries=True,
 )
 register_model(
     "cnn",
-    "covey.networks.models:CnnModel",
+    "covey.networks.models:make_cnn",
     config="covey.networks.models:CnnConfig",
     description="convolutions over images [H, W, C], then dense layers",
+    takes_dictionaries=True,
 )
 register_model(
     "gru",
     "covey.networks.models:make_gru",
     config="covey.networks.models:RecurrentConfig",
     description="gated recurrent unit between dense layers",
+    takes_dictionaries=True,
 )
 register_model(
     "lstm",
     "covey.networks.models:make_lstm",
     config="covey.networks.models:RecurrentConfig",
     description="long short-term memory between dense layers",
+    takes_dictionaries=True,
 )
 for _name, _class, _description in (
     ("gnn", "Gnn", "messages between the agents of a group: GATv2 or GraphConv, over all or those near"),
@@ -39,4 +46,5 @@ register_model(
     "covey.networks.sequence:make_sequence",
     config="covey.networks.sequence:SequenceConfig",
     description="models one after another, e.g. dense layers, messages between agents, a memory",
+    takes_dictionaries=True,
 )

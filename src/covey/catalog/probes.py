@@ -14,6 +14,7 @@ _PROBES = {
     "target": ("ContinuousTarget", "continuous actions: best 1"),
     "selfish": ("Selfish", "continuous actions: each agent's best is 1, the group's sum wants agent 0 at −1"),
     "rows": ("Rows", "observations [N, F]: best 1"),
+    "image_and_vector": ("ImageAndVector", "an image and a vector in a dictionary: best 1, by one of them alone 0.5"),
     "compare": ("Compare", "above the team's mean or not: best 1, each alone below 0.55"),
     "memory": ("Memory", "a cue to remember: best 1, without memory 0.5"),
     "two_step": ("TwoStep", "two agents must agree in the second step: best 8, by a sum of values 7"),

@@ -17,7 +17,8 @@ import numpy as np
 from covey import registry
 from covey.checks import LARGEST_INT, at_least, at_most
 from covey.errors import CoveyError, UsageError
-from covey.types import Array, EnvSpec, GroupStep, Key, PyTree, TimeStep
+from covey.observations import leading_shape
+from covey.types import Array, EnvSpec, GroupStep, Key, Observation, PyTree, TimeStep
 
 Actions = dict[str, Array]
 
@@ -132,17 +133,17 @@ def make_bare_env(name: str, config: TaskConfig) -> Env:
 
 
 def first_step(
-    observations: dict[str, Array],
+    observations: dict[str, Observation],
     *,
     action_masks: dict[str, Array] | None = None,
     shaping: dict[str, Array] | None = None,
-    state: Array | None = None,
+    state: Observation | None = None,
     metrics: dict[str, Array] | None = None,
 ) -> TimeStep:
     """The time step of a reset: no reward yet, everybody alive, nothing ended."""
     groups = {}
     for name, observation in observations.items():
-        agents = observation.shape[0]
+        (agents,) = leading_shape(observation, 1)
         groups[name] = GroupStep(
             observation=observation,
             next_observation=observation,
@@ -158,7 +159,7 @@ def first_step(
 
 
 def next_step(
-    observations: dict[str, Array],
+    observations: dict[str, Observation],
     rewards: dict[str, Array],
     *,
     terminated: Array | dict[str, Array],
@@ -166,7 +167,7 @@ def next_step(
     last: Array | None = None,
     action_masks: dict[str, Array] | None = None,
     shaping: dict[str, Array] | None = None,
-    state: Array | None = None,
+    state: Observation | None = None,
     metrics: dict[str, Array] | None = None,
 ) -> TimeStep:
     """The time step after an action, before any time limit or reset.
@@ -179,7 +180,7 @@ def next_step(
         last = terminated
     groups = {}
     for name, observation in observations.items():
-        shape = (observation.shape[0],)
+        shape = leading_shape(observation, 1)
         groups[name] = GroupStep(
             observation=observation,
             next_observation=observation,

@@ -146,7 +146,7 @@ def begin_episodes(timestep: TimeStep, first: TimeStep, take: Any) -> TimeStep:
     groups = {
         name: dataclasses.replace(
             group,
-            observation=take(first.groups[name].observation, group.observation),
+            observation=jax.tree.map(take, first.groups[name].observation, group.observation),
             action_mask=jax.tree.map(take, first.groups[name].action_mask, group.action_mask),
             alive=take(first.groups[name].alive, group.alive),
         )

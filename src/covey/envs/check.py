@@ -24,6 +24,7 @@ from covey.envs.base import Env
 from covey.envs.wrappers import Lifetimes
 from covey.errors import CoveyError, UsageError
 from covey.metrics import EPISODE_LENGTH, MEAN_RETURN, group_return
+from covey.observations import AGENT_ID, describe, describe_shape, dtypes, map_entries
 from covey.ops.exploration import sample_uniform
 from covey.types import (
     ActionSpec,
@@ -36,6 +37,7 @@ from covey.types import (
     Key,
     MetricSpec,
     MultiDiscrete,
+    ObservationShape,
     PyTree,
     TimeStep,
 )
@@ -89,7 +91,7 @@ def check_spec(env: Env, name: str) -> EnvSpec:
     if not _is_whole(spec.time_limit, 1):
         _fail(name, f"spec.time_limit must be a number of steps, at least 1, not {spec.time_limit!r}")
     if spec.state_shape is not None:
-        _check_shape(spec.state_shape, name, "spec.state_shape")
+        _check_shapes_of_entries(spec.state_shape, name, "spec.state_shape")
     if not isinstance(spec.metrics, Mapping):
         _fail(name, f"spec.metrics must map names to MetricSpecs, and is a {type(spec.metrics).__name__}")
     taken = {MEAN_RETURN, EPISODE_LENGTH, *map(group_return, spec.groups)}
@@ -106,13 +108,7 @@ def _check_group_spec(group: Any, name: str, where: str) -> None:
         _fail(name, f"{where} is a {type(group).__name__}, not a covey.types.GroupSpec")
     if not _is_whole(group.num_agents, 1):
         _fail(name, f"{where}.num_agents must be at least 1, not {group.num_agents!r}")
-    _check_shape(group.observation_shape, name, f"{where}.observation_shape")
-    if not group.observation_shape:
-        _fail(name, f"{where}.observation_shape is (): a single number per agent is (1,)")
-    try:
-        np.dtype(group.observation_dtype)
-    except TypeError:
-        _fail(name, f"{where}.observation_dtype must be a type of NumPy's, not {group.observation_dtype!r}")
+    _check_observation_spec(group, name, where)
     match group.action:
         case Discrete(num_actions=number):
             good = _is_whole(number, 1)
@@ -130,6 +126,38 @@ def _check_group_spec(group: Any, name: str, where: str) -> None:
             Continuous: "as many finite low as high bounds, each low below its high",
         }
         _fail(name, f"{where}.action needs {wanted[type(group.action)]}, and is {group.action}")
+
+
+def _check_observation_spec(group: GroupSpec, name: str, where: str) -> None:
+    _check_shapes_of_entries(group.observation_shape, name, f"{where}.observation_shape")
+    shapes = group.observation_shape if isinstance(group.observation_shape, Mapping) else {"": group.observation_shape}
+    for entry, shape in shapes.items():
+        if not shape:
+            _fail(name, f"{where}.observation_shape{_entry(entry)} is (): a single number per agent is (1,)")
+    if AGENT_ID in shapes:
+        _fail(name, f"{where}.observation_shape: '{AGENT_ID}' is the entry that covey adds, choose another name")
+    given = group.observation_dtype
+    if isinstance(given, Mapping) and given.keys() != shapes.keys():
+        _fail(name, f"{where}.observation_dtype has the entries {_names(given)}, observation_shape {_names(shapes)}")
+    for entry, dtype in (given if isinstance(given, Mapping) else {"": given}).items():
+        try:
+            np.dtype(dtype)
+        except TypeError:
+            _fail(name, f"{where}.observation_dtype{_entry(entry)} must be a type of NumPy's, not {dtype!r}")
+
+
+def _check_shapes_of_entries(shape: Any, name: str, where: str) -> None:
+    """A shape, or a dictionary of shapes by name."""
+    if not isinstance(shape, Mapping):
+        return _check_shape(shape, name, where)
+    if not shape or not all(isinstance(entry, str) for entry in shape):
+        _fail(name, f"{where} must map the name of each entry to its shape, and there must be one")
+    for entry, own in shape.items():
+        _check_shape(own, name, f"{where}{_entry(entry)}")
+
+
+def _entry(name: str) -> str:
+    return f"['{name}']" if name else ""
 
 
 def _is_whole(value: Any, least: int) -> bool:
@@ -214,8 +242,8 @@ def check_timestep(spec: EnvSpec, timestep: TimeStep, name: str, what: str) -> N
         if spec.state_shape is None and found is not None:
             _fail(name, f"{what} gives {field} {_shape(found)}, its spec has state_shape=None")
         if spec.state_shape is not None:
-            said = f"its spec says {list(spec.state_shape)}"
-            _compare(found, spec.state_shape, jnp.float32, name, f"{what} gives {field}", said)
+            floats = map_entries(lambda _: jnp.float32, spec.state_shape)
+            _compare_entries(found, spec.state_shape, floats, name, f"{what} gives {field}")
     if not isinstance(timestep.metrics, Mapping):
         _fail(name, f"{what} gives metrics {_shape(timestep.metrics)}, they must be a dict by name")
     for metric in spec.metrics.keys() ^ timestep.metrics.keys():
@@ -232,9 +260,11 @@ def _check_group_step(spec: GroupSpec, step: GroupStep, name: str, what: str, of
     def compare(field: str, shape: tuple[int, ...], dtype: Any, said: str) -> None:
         _compare(getattr(step, field), shape, dtype, name, f"{what} gives {field}", said, of_group)
 
-    observation = (*agents, *spec.observation_shape)
+    observation = map_entries(lambda shape: (*agents, *shape), spec.observation_shape)
     for field in ("observation", "next_observation"):
-        compare(field, observation, spec.observation_dtype, f"its spec says {list(observation)}")
+        _compare_entries(
+            getattr(step, field), observation, dtypes(spec), name, f"{what} gives {field}", of_group=of_group
+        )
     one_each = f"it must be {list(agents)}, one for each agent"
     compare("reward", agents, jnp.float32, one_each)
     compare("alive", agents, jnp.bool_, one_each)
@@ -251,6 +281,23 @@ def _check_group_step(spec: GroupSpec, step: GroupStep, name: str, what: str, of
         _fail(name, f"{what} gives action_mask {_shape(step.action_mask)}{of_group}, whose actions are continuous")
     for field in ("action_mask", "next_action_mask"):
         compare(field, (*agents, width), jnp.bool_, f"its spec says {[*agents, width]}")
+
+
+def _compare_entries(
+    found: Any, shape: ObservationShape, dtype: Any, name: str, gives: str, *, of_group: str = ""
+) -> None:
+    """Compares an array, or each entry of a dictionary, with what the spec says of it."""
+    if not isinstance(shape, Mapping):
+        return _compare(found, shape, dtype, name, gives, f"its spec says {list(shape)}", of_group)
+    if not isinstance(found, dict):
+        kind = "None" if found is None else f"an array {_shape(found)}" if hasattr(found, "shape") else _shape(found)
+        _fail(name, f"{gives} as {kind.removeprefix('as ')}{of_group}, its spec says a dict of {_names(sorted(shape))}")
+    for entry in sorted(shape.keys() ^ found.keys()):
+        has = "lacks" if entry in shape else "has"
+        _fail(name, f"{gives} with {_names(sorted(found))}{of_group}: it {has} '{entry}', its spec says otherwise")
+    for entry, own in shape.items():
+        said = f"its spec says {list(own)}"
+        _compare(found[entry], own, dtype[entry], name, f"{gives}{_entry(entry)}", said, of_group)
 
 
 def _compare(
@@ -368,7 +415,7 @@ def check_steps(spec: EnvSpec, played: Mapping[str, Any], name: str) -> None:
         _check_masks(spec.groups[group].action, step.action_mask, name, f"step gives group '{group}'")
         for field, successor in (("observation", "next_observation"), ("action_mask", "next_action_mask")):
             shown, next_shown = getattr(step, field), getattr(step, successor)
-            if shown is not None and not np.array_equal(shown[~after.last], next_shown[~after.last]):
+            if not _same_where(~after.last, shown, next_shown):
                 _fail(name, f"step gives a {successor} other than {field} for group '{group}', though no episode ended")
         lived, going = played["lived"].groups[group], ~after.last[..., None]
         if (
@@ -381,11 +428,17 @@ def check_steps(spec: EnvSpec, played: Mapping[str, Any], name: str) -> None:
     for sharing in spec.shared_rewards:
         steps = [played["lived"].groups[group] for group in sharing]
         _check_shared(steps, name, f"groups {' and '.join(sharing)}", "shared_rewards")
-    if before.state is not None and not np.array_equal(after.state[~after.last], after.next_state[~after.last]):
+    if before.state is not None and not _same_where(~after.last, after.state, after.next_state):
         _fail(name, "step gives a next_state other than state, though no episode ended")
     alive = np.concatenate([step.alive for step in played["lived"].groups.values()], -1)
     if (~alive.any(-1) & ~ended).any():
         _fail(name, "step gives nobody alive and last=false: the episode must end with its last agent")
+
+
+def _same_where(mask: np.ndarray, one: PyTree, other: PyTree) -> bool:
+    """Whether two trees of one structure are equal where `mask`, over the leading axes, is true."""
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    return all(np.array_equal(a[mask], b[mask]) for a, b in pairs)
 
 
 def _check_shared(steps: Sequence[GroupStep], name: str, whose: str, promise: str) -> None:
@@ -446,7 +499,7 @@ def summarise(spec: EnvSpec, played: Mapping[str, Any], name: str) -> Checked:
     num_steps, num_envs = ended.shape
     lengths = _episode_lengths(ended)
     facts = {f"group {group}": _describe_group(part, after.groups[group]) for group, part in spec.groups.items()}
-    facts["state"] = "none" if spec.state_shape is None else f"{list(spec.state_shape)}"
+    facts["state"] = "none" if spec.state_shape is None else describe_shape(spec.state_shape)
     if spec.metrics:
         facts["metrics"] = ", ".join(spec.metrics)
     facts["played"] = f"{num_steps} random steps in {num_envs} environments, {ended.sum()} episodes ended" + (
@@ -470,9 +523,7 @@ def _describe_group(spec: GroupSpec, step: GroupStep) -> str:
             actions = f"{action.size} continuous actions"
     mask = ", masked" if step.action_mask is not None else ""
     agents = f"{spec.num_agents} agent{'s' if spec.num_agents > 1 else ''}"
-    return (
-        f"{agents}, each sees {list(spec.observation_shape)} {np.dtype(spec.observation_dtype)} and has {actions}{mask}"
-    )
+    return f"{agents}, each sees {describe(spec)} and has {actions}{mask}"
 
 
 def _episode_lengths(ended: np.ndarray) -> list[int]:
@@ -489,7 +540,7 @@ def _notes(spec: EnvSpec, played: Mapping[str, Any], rewards: Mapping[str, np.nd
     if not played["ended"].any():
         notes.append("no episode ended, so endings were not looked at")
     observations = [step.observation for step in played["firsts"].groups.values()]
-    if all((x == x[:1]).all() for x in observations):
+    if all((x == x[:1]).all() for x in jax.tree.leaves(observations)):
         notes.append("every reset shows the same; if that is not meant, reset does not use its key")
     silent = [group for group, x in rewards.items() if not x.any()]
     if silent:

@@ -7,14 +7,28 @@ at. They train in seconds: `covey train task=probe/truncation`.
 from __future__ import annotations
 
 import dataclasses
+import types
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from covey.envs.base import Actions, TaskConfig, first_step, next_step
-from covey.types import Array, Continuous, Discrete, EnvSpec, GroupSpec, Key, MultiDiscrete, PyTree, TimeStep
+from covey.observations import map_entries
+from covey.types import (
+    Array,
+    Continuous,
+    Discrete,
+    EnvSpec,
+    GroupSpec,
+    Key,
+    MultiDiscrete,
+    ObservationShape,
+    PyTree,
+    TimeStep,
+)
 
 GROUP = "agents"
 
@@ -28,7 +42,8 @@ class ProbeConfig(TaskConfig):
 class Probe:
     """A group of agents with two actions and one number to see. Subclasses say what is seen, earned and ended."""
 
-    observation_shape: tuple[int, ...] = (1,)
+    observation_shape: ObservationShape = (1,)
+    observation_dtype: Any = np.float32
     action: Discrete | MultiDiscrete | Continuous = Discrete(2)
 
     def __init__(self, config: ProbeConfig):
@@ -37,7 +52,12 @@ class Probe:
 
     @property
     def spec(self) -> EnvSpec:
-        group = GroupSpec(num_agents=self.agents, observation_shape=self.observation_shape, action=self.action)
+        group = GroupSpec(
+            num_agents=self.agents,
+            observation_shape=self.observation_shape,
+            observation_dtype=self.observation_dtype,
+            action=self.action,
+        )
         return EnvSpec(
             groups={GROUP: group},
             time_limit=self.config.time_limit,
@@ -50,7 +70,7 @@ class Probe:
         return [np.full((64, 64, 3), 40 + 180 * i // max(1, len(states) - 1), np.uint8) for i in range(len(states))]
 
     def zeros(self) -> Array:
-        return jnp.zeros((self.agents, *self.observation_shape))
+        return map_entries(lambda shape: jnp.zeros((self.agents, *shape)), self.observation_shape)
 
 
 class ConstantReward(Probe):
@@ -218,6 +238,32 @@ class Rows(Probe):
         wanted = jnp.sum(state[..., 0] * state[..., 1], axis=-1)
         reward = (action[GROUP] == wanted).astype(jnp.float32)
         return state, next_step({GROUP: state}, {GROUP: reward}, terminated=jnp.ones((), bool))
+
+
+class ImageAndVector(Probe):
+    """A dictionary: an image `[4, 4, 1]` with a mark in its left or right half, and a vector that says the rule: name
+    the mark's side, or the other one. One step, reward 1 for the right name; best 1, by either of the two alone 0.5.
+    """
+
+    observation_shape = types.MappingProxyType({"image": (4, 4, 1), "vector": (2,)})
+    observation_dtype = types.MappingProxyType({"image": np.uint8, "vector": np.float32})
+
+    def _see(self, state: PyTree) -> dict[str, dict[str, Array]]:
+        cell, opposite = state
+        image = jax.nn.one_hot(cell, 16, dtype=jnp.uint8).reshape(self.agents, 4, 4, 1)
+        return {GROUP: {"image": image, "vector": jax.nn.one_hot(opposite, 2)}}
+
+    def reset(self, key: Key) -> tuple[PyTree, TimeStep]:
+        key_cell, key_rule = jax.random.split(key)
+        cell = jax.random.randint(key_cell, (self.agents,), 0, 16)
+        state = (cell, jax.random.bernoulli(key_rule, 0.5, (self.agents,)).astype(jnp.int32))
+        return state, first_step(self._see(state))
+
+    def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
+        cell, opposite = state
+        is_right = (cell % 4 >= 2).astype(jnp.int32)
+        reward = (action[GROUP] == (is_right ^ opposite)).astype(jnp.float32)
+        return state, next_step(self._see(state), {GROUP: reward}, terminated=jnp.ones((), bool))
 
 
 class Compare(Probe):

@@ -6,14 +6,15 @@ Auto-reset and episode statistics are no wrappers: they need the whole batch of 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from covey.envs.base import Actions, Env, Reward
-from covey.types import Array, EnvSpec, GroupStep, Key, PyTree, TimeStep
+from covey.observations import AGENT_ID, dtypes, leading_shape
+from covey.types import Array, EnvSpec, GroupSpec, GroupStep, Key, Observation, PyTree, TimeStep
 
 
 class Wrapper:
@@ -176,7 +177,8 @@ class ShareReward(Wrapper):
 class AgentIds(Wrapper):
     """Appends each agent's one-hot index within its group to the last axis of its observation, in all `groups`.
 
-    Further axes of an observation (rows of entities, pixels) each get the same id.
+    Further axes of an observation (rows of entities, pixels) each get the same id. A dictionary has the ids in an entry
+    of their own, `agent_id`, and its other entries as they are.
     """
 
     def __init__(self, env: Env, groups: Iterable[str] | None = None):
@@ -188,9 +190,7 @@ class AgentIds(Wrapper):
         inner = self.env.spec
         groups = dict(inner.groups)
         for name in self.groups:
-            *rows, size = groups[name].observation_shape
-            shape = (*rows, size + groups[name].num_agents)
-            groups[name] = dataclasses.replace(groups[name], observation_shape=shape)
+            groups[name] = with_agent_ids(groups[name])
         return dataclasses.replace(inner, groups=groups)
 
     def reset(self, key: Key) -> tuple[PyTree, TimeStep]:
@@ -212,8 +212,30 @@ class AgentIds(Wrapper):
         return dataclasses.replace(timestep, groups=groups)
 
 
-def append_agent_ids(observation: Array) -> Array:
-    """`[A, …, F]` to `[A, …, F + A]`."""
+def with_agent_ids(spec: GroupSpec) -> GroupSpec:
+    """The spec of a group whose observations have ids."""
+    if isinstance(spec.observation_shape, Mapping):
+        shapes = {**spec.observation_shape, AGENT_ID: (spec.num_agents,)}
+        types = {**dtypes(spec), AGENT_ID: np.float32}
+        return dataclasses.replace(spec, observation_shape=shapes, observation_dtype=types)
+    *rows, size = spec.observation_shape
+    return dataclasses.replace(spec, observation_shape=(*rows, size + spec.num_agents))
+
+
+def without_agent_ids(spec: GroupSpec) -> GroupSpec:
+    """Undoes `with_agent_ids`."""
+    if isinstance(spec.observation_shape, Mapping):
+        shapes = {name: shape for name, shape in spec.observation_shape.items() if name != AGENT_ID}
+        return dataclasses.replace(spec, observation_shape=shapes)
+    *rows, size = spec.observation_shape
+    return dataclasses.replace(spec, observation_shape=(*rows, size - spec.num_agents))
+
+
+def append_agent_ids(observation: Observation) -> Observation:
+    """`[A, …, F]` to `[A, …, F + A]`; a dictionary has the new entry `agent_id [A, A]`."""
+    if isinstance(observation, Mapping):
+        agents = leading_shape(observation, 1)[0]
+        return {**observation, AGENT_ID: jnp.eye(agents)}
     agents = observation.shape[0]
     ids = jnp.eye(agents, dtype=observation.dtype).reshape(agents, *[1] * (observation.ndim - 2), agents)
     ids = jnp.broadcast_to(ids, (*observation.shape[:-1], agents))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable
 
 import jax
@@ -11,12 +10,13 @@ import jax.numpy as jnp
 from flax import nnx
 
 from covey.networks.layers import Initialiser, make_linear
-from covey.types import Array, Key, PyTree
+from covey.observations import flat_size
+from covey.types import Array, Key, ObservationShape, PyTree
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mixer:
-    """`apply(params, values [..., A], state [..., *state_shape]) -> [...]`."""
+    """`apply(params, values [..., A], state [..., S]) -> [...]`, where S counts all numbers of the state."""
 
     init: Callable[[Key], PyTree]
     apply: Callable[[PyTree, Array, Array], Array]
@@ -73,13 +73,13 @@ class MonotonicMixing(nnx.Module):
 def make_monotonic_mixer(
     *,
     num_agents: int,
-    state_shape: tuple[int, ...],
+    state_shape: ObservationShape,
     hidden_size: int = 32,
     hyper_size: int | None = 64,
     bias_gain: float = 1.0,
 ) -> Mixer:
     """`hyper_size` is of the hidden layers that make the weights; None: weights are linear in the state."""
-    num_inputs = math.prod(state_shape)
+    num_inputs = flat_size(state_shape)
 
     def build(key: Key) -> MonotonicMixing:
         return MonotonicMixing(num_agents, num_inputs, hidden_size, hyper_size, bias_gain, nnx.Rngs(params=key))

@@ -1,25 +1,27 @@
 """The models that a configuration can name: `mlp`, `cnn`, `gru`, `lstm`.
 
-Each is a frozen dataclass of its fields and a module made from it: `make_x(config, input_shape, rngs)`.
+Each is a frozen dataclass of its fields and a module made from it: `make_x(config, input_shape, rngs)`. All of them
+take dictionaries of arrays too: dense layers and memories join all entries in one row, in the order of their names.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
+from collections.abc import Mapping
 
 import jax.numpy as jnp
 from flax import nnx
 
-from covey.errors import UnfitInput
+from covey.errors import UnfitInput, UsageError
 from covey.networks.layers import Conv, Gru, LayersConfig, Lstm, Mlp, run_memory
-from covey.types import Array
+from covey.observations import describe_shape, flat_size, flatten, flatten_last, num_axes
+from covey.types import Array, Observation, ObservationShape
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MlpConfig(LayersConfig):
     """Dense layers. `flatten` joins all axes of an observation into one; without it the layers act on the last axis
-    alone, row by row, and the rows' features are averaged."""
+    alone, row by row, and the rows' features are averaged. The entries of a dictionary are flattened and joined."""
 
     layers: tuple[int, ...] = (128, 128)  # sizes of the dense layers
     # join all axes of an observation into one; false: layers act on each row alone, and the rows are averaged
@@ -27,24 +29,32 @@ class MlpConfig(LayersConfig):
 
 
 class MlpModel(nnx.Module):
-    def __init__(self, config: MlpConfig, input_shape: tuple[int, ...], rngs: nnx.Rngs):
+    def __init__(self, config: MlpConfig, input_shape: ObservationShape, rngs: nnx.Rngs):
         self.flatten = config.flatten
-        self.num_row_axes = len(input_shape) - 1
-        self.mlp = Mlp(math.prod(input_shape) if config.flatten else input_shape[-1], config.layers, config, rngs)
+        self.num_axes = num_axes(input_shape)
+        if config.flatten:
+            num_inputs = flat_size(input_shape)
+        elif isinstance(input_shape, Mapping):
+            raise UsageError(
+                f"model 'mlp' with flatten=false reads the rows of one array, not {describe_shape(input_shape)}"
+            )
+        else:
+            num_inputs = input_shape[-1]
+        self.mlp = Mlp(num_inputs, config.layers, config, rngs)
         self.num_features = self.mlp.num_features
 
-    def __call__(self, x: Array) -> Array:
-        if self.num_row_axes and self.flatten:
-            x = x.reshape(*x.shape[: x.ndim - self.num_row_axes - 1], -1)
+    def __call__(self, x: Observation) -> Array:
+        if self.flatten:
+            return self.mlp(flatten_last(x, self.num_axes))
         x = self.mlp(x)
-        if self.num_row_axes and not self.flatten:
-            x = x.mean(axis=tuple(range(x.ndim - self.num_row_axes - 1, x.ndim - 1)))
-        return x
+        return x.mean(axis=tuple(range(x.ndim - self.num_axes, x.ndim - 1))) if self.num_axes > 1 else x
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CnnConfig(LayersConfig):
-    """Convolutions over an image `[H, W, C]`, padded to keep its size, then dense layers."""
+    """Convolutions over an image `[H, W, C]`, padded to keep its size, then dense layers. In a dictionary, each entry
+    with three axes has convolutions of its own; the others are flattened and join their features before the dense
+    layers."""
 
     channels: tuple[int, ...] = (32, 32)  # channels of each convolution
     kernels: tuple[int, ...] = (3, 3)  # side of each convolution's kernel, in cells; one entry per convolution
@@ -56,10 +66,18 @@ class CnnConfig(LayersConfig):
             raise ValueError("channels, kernels and strides must have one entry per convolution")
 
 
+def make_cnn(config: CnnConfig, input_shape: ObservationShape, rngs: nnx.Rngs) -> CnnModel | CnnOfEntries:
+    if isinstance(input_shape, Mapping):
+        if all(len(shape) != 3 for shape in input_shape.values()):
+            raise UnfitInput("cnn", "an entry [H, W, C]", describe_shape(input_shape))
+        return CnnOfEntries(config, input_shape, rngs)
+    if len(input_shape) != 3:
+        raise UnfitInput("cnn", "observations [H, W, C]", input_shape)
+    return CnnModel(config, input_shape, rngs)
+
+
 class CnnModel(nnx.Module):
     def __init__(self, config: CnnConfig, input_shape: tuple[int, ...], rngs: nnx.Rngs):
-        if len(input_shape) != 3:
-            raise UnfitInput("cnn", "observations [H, W, C]", input_shape)
         self.conv = Conv(input_shape, config.channels, config.kernels, config.strides, config, rngs)
         self.mlp = Mlp(self.conv.num_features, config.layers, config, rngs)
         self.num_features = self.mlp.num_features
@@ -68,9 +86,33 @@ class CnnModel(nnx.Module):
         return self.mlp(self.conv(x))
 
 
+class CnnOfEntries(nnx.Module):
+    """Of a dictionary with at least one image. Features are those of the images and then the other entries, by name."""
+
+    def __init__(self, config: CnnConfig, input_shape: Mapping[str, tuple[int, ...]], rngs: nnx.Rngs):
+        self.images = tuple(name for name in sorted(input_shape) if len(input_shape[name]) == 3)
+        self.others = tuple(name for name in sorted(input_shape) if len(input_shape[name]) != 3)
+        self.conv = nnx.Dict(
+            {
+                name: Conv(input_shape[name], config.channels, config.kernels, config.strides, config, rngs)
+                for name in self.images
+            }
+        )
+        num_inputs = sum(self.conv[name].num_features for name in self.images)
+        num_inputs += flat_size({name: input_shape[name] for name in self.others})
+        self.mlp = Mlp(num_inputs, config.layers, config, rngs)
+        self.num_features = self.mlp.num_features
+
+    def __call__(self, x: dict[str, Array]) -> Array:
+        features = [self.conv[name](x[name]) for name in self.images]
+        num_leading = features[0].ndim - 1
+        features += [flatten(x[name], num_leading) for name in self.others]
+        return self.mlp(jnp.concatenate(features, axis=-1))
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecurrentConfig(LayersConfig):
-    """Dense layers, a memory cell, dense layers. Observations are flattened."""
+    """Dense layers, a memory cell, dense layers. Observations are flattened, and the entries of a dictionary joined."""
 
     layers: tuple[int, ...] = (128,)  # sizes of the dense layers before the memory
     hidden_size: int = 128  # size of the memory
@@ -78,9 +120,11 @@ class RecurrentConfig(LayersConfig):
 
 
 class RecurrentModel(nnx.Module):
-    def __init__(self, cell: type[Gru] | type[Lstm], config: RecurrentConfig, input_shape: tuple, rngs: nnx.Rngs):
-        self.num_row_axes = len(input_shape) - 1
-        self.before = Mlp(math.prod(input_shape), config.layers, config, rngs)
+    def __init__(
+        self, cell: type[Gru] | type[Lstm], config: RecurrentConfig, input_shape: ObservationShape, rngs: nnx.Rngs
+    ):
+        self.num_axes = num_axes(input_shape)
+        self.before = Mlp(flat_size(input_shape), config.layers, config, rngs)
         self.memory = cell(self.before.num_features, config.hidden_size, config.initialiser, rngs)
         self.after = Mlp(config.hidden_size, config.layers_after, config, rngs)
         self.num_features = self.after.num_features
@@ -88,15 +132,15 @@ class RecurrentModel(nnx.Module):
     def initial_carry(self, leading: tuple[int, ...]) -> tuple[Array, ...]:
         return tuple(jnp.zeros((*leading, self.memory.hidden_size)) for _ in range(self.memory.num_states))
 
-    def __call__(self, x: Array, carry: tuple[Array, ...], reset: Array) -> tuple[Array, tuple[Array, ...]]:
-        x = x.reshape(*x.shape[: x.ndim - self.num_row_axes - 1], -1)
+    def __call__(self, x: Observation, carry: tuple[Array, ...], reset: Array) -> tuple[Array, tuple[Array, ...]]:
+        x = flatten_last(x, self.num_axes)
         features, carry = run_memory(self.memory, self.before(x), carry, reset)
         return self.after(features), carry
 
 
-def make_gru(config: RecurrentConfig, input_shape: tuple[int, ...], rngs: nnx.Rngs) -> RecurrentModel:
+def make_gru(config: RecurrentConfig, input_shape: ObservationShape, rngs: nnx.Rngs) -> RecurrentModel:
     return RecurrentModel(Gru, config, input_shape, rngs)
 
 
-def make_lstm(config: RecurrentConfig, input_shape: tuple[int, ...], rngs: nnx.Rngs) -> RecurrentModel:
+def make_lstm(config: RecurrentConfig, input_shape: ObservationShape, rngs: nnx.Rngs) -> RecurrentModel:
     return RecurrentModel(Lstm, config, input_shape, rngs)

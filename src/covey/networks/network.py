@@ -2,7 +2,8 @@
 
 A network is a model with a linear head. It reads each agent's observation, or one input for the whole group
 (`centralised`), and its parameters are shared by the agents or there is one set for each. Models that read the whole
-team (`config.reads_team`) see all agents' observations and give each its own features, whoever asks.
+team (`config.reads_team`) see all agents' observations and give each its own features, whoever asks. An input is an
+array, or a dictionary of arrays if the model takes those.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -19,8 +20,10 @@ from flax import nnx
 
 from covey import registry
 from covey.errors import UnfitInput, UsageError
+from covey.networks.inputs import make_module
 from covey.networks.layers import Initialiser, make_linear
-from covey.types import Array, Key, Network, PyTree
+from covey.observations import describe_shape, leading_shape
+from covey.types import Array, Key, Network, Observation, ObservationShape, PyTree
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,20 +44,24 @@ class ModelWithHead(nnx.Module):
         self.model = model  # an nnx module with `num_features`, and with `initial_carry` where it has memory
         self.head = make_linear(model.num_features, num_outputs, initialiser, rngs, gain=gain)
 
-    def __call__(self, x: Array, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
-        x = x.astype(jnp.float32)
+    def __call__(self, x: Observation, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
+        x = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), x)
         if hasattr(self.model, "initial_carry"):
             features, carry = self.model(x, carry, reset)
         else:  # without memory, all that leads is one batch axis
-            features = self.model(x.reshape(-1, *x.shape[reset.ndim :]))
+            features = self.model(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[reset.ndim :]), x))
             if features.shape[:1] == (reset.size,):
                 features = features.reshape(*reset.shape, *features.shape[1:])
         if features.shape[:-1] != reset.shape:
             raise UsageError(
-                f"model {type(self.model).__name__} gave features {features.shape} for inputs {x.shape}; "
+                f"model {type(self.model).__name__} gave features {features.shape} for inputs {_shapes(x)}; "
                 f"it must return one vector for each of {reset.shape}"
             )
         return self.head(features), carry
+
+
+def _shapes(x: Observation) -> Any:
+    return {name: leaf.shape for name, leaf in x.items()} if isinstance(x, dict) else x.shape
 
 
 _captured: contextvars.ContextVar[dict[str, Any] | None] = contextvars.ContextVar("captured", default=None)
@@ -71,7 +78,7 @@ def captured_activations() -> Iterator[dict[str, Any]]:
         _captured.reset(token)
 
 
-def _call(name: str, module: ModelWithHead, inputs: Array, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
+def _call(name: str, module: ModelWithHead, inputs: Observation, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
     captured = _captured.get()
     if captured is None:
         return module(inputs, carry, reset)
@@ -84,7 +91,7 @@ def make_network(
     model: Model,
     *,
     name: str = "network",
-    input_shape: tuple[int, ...],
+    input_shape: ObservationShape,
     num_outputs: int,
     num_agents: int,
     head_gain: float,
@@ -97,7 +104,8 @@ def make_network(
     centralised, shared:   inputs `[T, B, *input_shape]`    -> `[T, B, num_outputs]`
     centralised, separate: inputs `[T, B, *input_shape]`    -> `[T, B, A, num_outputs]`
 
-    A model that reads the team takes a centralised input for the agents' own, side by side.
+    Where `input_shape` is a dictionary, so are inputs, and each entry has these axes before its own. A model that reads
+    the team takes a centralised input for the agents' own, side by side.
     """
     if getattr(model.config, "reads_team", False):
         return _make_team_network(
@@ -126,7 +134,9 @@ def make_network(
     def init_one(key: Key) -> PyTree:
         return nnx.to_pure_dict(nnx.state(build(key), nnx.Param))
 
-    def apply_one(params: PyTree, inputs: Array, carry: PyTree, reset: Array, name: str = name) -> tuple[Array, PyTree]:
+    def apply_one(
+        params: PyTree, inputs: Observation, carry: PyTree, reset: Array, name: str = name
+    ) -> tuple[Array, PyTree]:
         state = jax.tree.map(lambda leaf: leaf, abstract_params)
         nnx.replace_by_pure_dict(state, params)
         return _call(name, nnx.merge(graph, state), inputs, carry, reset)
@@ -138,12 +148,12 @@ def make_network(
     def init_each(key: Key) -> PyTree:
         return jax.vmap(init_one)(jax.random.split(key, num_agents))
 
-    def apply_shared(params: PyTree, inputs: Array, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
+    def apply_shared(params: PyTree, inputs: Observation, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
         if not centralised:
-            reset = jnp.broadcast_to(reset[..., None], inputs.shape[:3])
+            reset = jnp.broadcast_to(reset[..., None], leading_shape(inputs, 3))
         return apply_one(params, inputs, carry, reset)
 
-    def apply_each(params: PyTree, inputs: Array, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
+    def apply_each(params: PyTree, inputs: Observation, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
         if _captured.get() is not None:  # inside vmap there are no values to collect
             return apply_one_by_one(params, inputs, carry, reset)
         over_agents = jax.vmap(
@@ -151,12 +161,12 @@ def make_network(
         )
         return over_agents(params, inputs, carry, reset)
 
-    def apply_one_by_one(params: PyTree, inputs: Array, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
+    def apply_one_by_one(params: PyTree, inputs: Observation, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
         outputs, carries = [], []
         for i in range(num_agents):
             own_params = jax.tree.map(lambda p, i=i: p[i], params)
             own_carry = jax.tree.map(lambda h, i=i: h[:, i], carry)
-            own_inputs = inputs if centralised else inputs[:, :, i]
+            own_inputs = inputs if centralised else jax.tree.map(lambda x, i=i: x[:, :, i], inputs)
             output, own_carry = apply_one(own_params, own_inputs, own_carry, reset, name=f"{name}/{i}")
             outputs.append(output)
             carries.append(own_carry)
@@ -170,10 +180,10 @@ def make_network(
     )
 
 
-def _make_body(model: Model, name: str, input_shape: tuple[int, ...], centralised: bool, rngs: nnx.Rngs) -> nnx.Module:
+def _make_body(model: Model, name: str, input_shape: ObservationShape, centralised: bool, rngs: nnx.Rngs) -> nnx.Module:
     """The model's module. If it cannot take this input, the error says whether it is the critic's."""
     try:
-        return registry.models[model.name].make_function()(model.config, input_shape, rngs)
+        return make_module(model.name, model.config, input_shape, rngs)
     except UnfitInput as error:
         if name.rpartition("/")[2] != "critic":
             raise
@@ -185,7 +195,7 @@ def _make_team_network(
     model: Model,
     *,
     name: str,
-    input_shape: tuple[int, ...],
+    input_shape: ObservationShape,
     num_outputs: int,
     num_agents: int,
     head_gain: float,
@@ -196,9 +206,10 @@ def _make_team_network(
     pooled = centralised and share_parameters and num_outputs % num_agents != 0  # one output for the team
     own_outputs = num_outputs // num_agents if centralised and share_parameters and not pooled else num_outputs
     if centralised:
-        if len(input_shape) != 1 or input_shape[0] % num_agents:
+        if isinstance(input_shape, Mapping) or len(input_shape) != 1 or input_shape[0] % num_agents:
+            seen = describe_shape(input_shape)
             raise UsageError(
-                f"model '{model.name}' reads the agents' observations, not a global state {list(input_shape)}; "
+                f"model '{model.name}' reads the agents' observations, not a global state {seen}; "
                 "use algorithm.critic_sees=joint, or another critic_model"
             )
         input_shape = (input_shape[0] // num_agents,)
@@ -218,19 +229,20 @@ def _make_team_network(
     def init_one(key: Key) -> PyTree:
         return nnx.to_pure_dict(nnx.state(build(key), nnx.Param))
 
-    def apply_one(params: PyTree, inputs: Array, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
+    def apply_one(params: PyTree, inputs: Observation, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
         """`[T, B, A, F]` to `[T, B, A, own_outputs]`."""
         state = jax.tree.map(lambda leaf: leaf, abstract_params)
         nnx.replace_by_pure_dict(state, params)
         module = nnx.merge(graph, state)
-        inputs = inputs.astype(jnp.float32)
+        inputs = jax.tree.map(lambda x: x.astype(jnp.float32), inputs)
         if recurrent:
-            features, carry = module.model(inputs, carry, jnp.broadcast_to(reset[..., None], inputs.shape[:3]))
+            over_agents = jnp.broadcast_to(reset[..., None], leading_shape(inputs, 3))
+            features, carry = module.model(inputs, carry, over_agents)
         else:
             features = module.model(inputs)
         return module.head(features.mean(axis=-2, keepdims=True) if pooled else features), carry
 
-    def apply(params: PyTree, inputs: Array, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
+    def apply(params: PyTree, inputs: Observation, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
         if centralised:
             inputs = inputs.reshape(*inputs.shape[:2], num_agents, -1)
         if not share_parameters:  # each agent's own network over everyone's observations
@@ -248,16 +260,18 @@ def _make_team_network(
     return Network(init=init, apply=apply, initial_carry=initial_carry, recurrent=recurrent)
 
 
-def apply_after(network: Network, params: PyTree, inputs: Array, carry: PyTree, reset: Array, burn_in: int) -> Array:
+def apply_after(
+    network: Network, params: PyTree, inputs: Observation, carry: PyTree, reset: Array, burn_in: int
+) -> Array:
     """Outputs `[T − burn_in, …]` for a sequence, whose first steps only bring the memory up to date."""
     if burn_in:
-        _, carry = network.apply(params, inputs[:burn_in], carry, reset[:burn_in])
+        _, carry = network.apply(params, jax.tree.map(lambda x: x[:burn_in], inputs), carry, reset[:burn_in])
         carry = jax.lax.stop_gradient(carry)
-    return network.apply(params, inputs[burn_in:], carry, reset[burn_in:])[0]
+    return network.apply(params, jax.tree.map(lambda x: x[burn_in:], inputs), carry, reset[burn_in:])[0]
 
 
 def apply_with_successors(
-    network: Network, params: PyTree, inputs: Array, next_inputs: Array, carry: PyTree, reset: Array
+    network: Network, params: PyTree, inputs: Observation, next_inputs: Observation, carry: PyTree, reset: Array
 ) -> tuple[Array, Array]:
     """Outputs `[T, …]` for a sequence and for the true successor of each of its steps.
 
@@ -268,10 +282,10 @@ def apply_with_successors(
     if not network.recurrent:
         return network.apply(params, inputs, carry, reset)[0], network.apply(params, next_inputs, carry, never)[0]
 
-    def step(carry: PyTree, now: tuple[Array, Array, Array]) -> tuple[PyTree, tuple[Array, Array]]:
-        x, next_x, starts = now
-        output, carry = network.apply(params, x[None], carry, starts[None])
-        next_output, _ = network.apply(params, next_x[None], carry, jnp.zeros_like(starts)[None])
+    def step(carry: PyTree, now: tuple[Observation, Observation, Array]) -> tuple[PyTree, tuple[Array, Array]]:
+        x, next_x, starts = jax.tree.map(lambda leaf: leaf[None], now)  # one step of time
+        output, carry = network.apply(params, x, carry, starts)
+        next_output, _ = network.apply(params, next_x, carry, jnp.zeros_like(starts))
         return carry, (output[0], next_output[0])
 
     _, outputs = jax.lax.scan(step, carry, (inputs, next_inputs, reset))

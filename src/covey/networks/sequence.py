@@ -16,8 +16,9 @@ from flax import nnx
 
 from covey import registry
 from covey.errors import UnfitInput, UsageError
+from covey.networks.inputs import make_module
 from covey.networks.layers import Initialiser
-from covey.types import Array, PyTree
+from covey.types import Array, Observation, ObservationShape, PyTree
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,7 +57,7 @@ class SequenceModel(nnx.Module):
         self.stages = nnx.List(stages)
         self.num_features = stages[-1].num_features
 
-    def run(self, x: Array, carry: tuple[PyTree, ...], reset: Array) -> tuple[Array, tuple[PyTree, ...]]:
+    def run(self, x: Observation, carry: tuple[PyTree, ...], reset: Array) -> tuple[Array, tuple[PyTree, ...]]:
         kept, remembered = [], iter(carry)
         for stage in self.stages:
             if hasattr(stage, "initial_carry"):
@@ -70,7 +71,7 @@ class SequenceModel(nnx.Module):
 class PlainSequence(SequenceModel):
     """Without memory."""
 
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Observation) -> Array:
         return self.run(x, (), x)[0]
 
 
@@ -80,17 +81,17 @@ class RecurrentSequence(SequenceModel):
     def initial_carry(self, leading: tuple[int, ...]) -> tuple[PyTree, ...]:
         return tuple(stage.initial_carry(leading) for stage in self.stages if hasattr(stage, "initial_carry"))
 
-    def __call__(self, x: Array, carry: tuple[PyTree, ...], reset: Array) -> tuple[Array, tuple[PyTree, ...]]:
+    def __call__(self, x: Observation, carry: tuple[PyTree, ...], reset: Array) -> tuple[Array, tuple[PyTree, ...]]:
         return self.run(x, carry, reset)
 
 
-def make_sequence(config: SequenceConfig, input_shape: tuple[int, ...], rngs: nnx.Rngs) -> SequenceModel:
+def make_sequence(config: SequenceConfig, input_shape: ObservationShape, rngs: nnx.Rngs) -> SequenceModel:
     if not config.stages:
         raise UsageError("model 'sequence' needs stages, e.g. 'model.stages={see:{model:mlp},keep:{model:gru}}'")
     stages: list[Any] = []
     for stage, (name, stage_config) in config.configs().items():
         try:
-            stages.append(registry.models[name].make_function()(stage_config, input_shape, rngs))
+            stages.append(make_module(name, stage_config, input_shape, rngs))
         except UnfitInput as error:
             raise error.replace(section=f"model.stages.{stage}") from error
         input_shape = (stages[-1].num_features,)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from covey.ops.devices import gather_over_devices
-from covey.types import Array, pytree
+from covey.types import Array, Observation, PyTree, pytree
 
 
 @pytree
@@ -57,6 +57,20 @@ def normalise(x: Array, moments: Moments, *, clip: float | None = None) -> Array
     """`x` in standard deviations from the mean; `clip` bounds it, for network inputs but not for targets."""
     deviations = (x - moments.mean) * jax.lax.rsqrt(moments.variance + 1e-8)
     return deviations if clip is None else jnp.clip(deviations, -clip, clip)
+
+
+def normalise_entries(x: Observation, moments: PyTree, *, clip: float | None = None) -> Observation:
+    """`normalise` of an array, or of each entry of a dictionary by moments of its own."""
+    return jax.tree.map(lambda leaf, own: normalise(leaf, own, clip=clip), x, moments)
+
+
+def merge_entries(moments: PyTree, x: Observation, mask: Array, axis_name: str | None = None) -> PyTree:
+    """`moments` with those of `x` where `mask` is true, of an array or entry by entry."""
+
+    def merge(leaf: Array, old: Moments) -> Moments:
+        return merge_moments(old, batch_moments(leaf.astype(jnp.float32), mask, axis_name))
+
+    return jax.tree.map(merge, x, moments)
 
 
 def scale_up(x: Array, moments: Moments) -> Array:

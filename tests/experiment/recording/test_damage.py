@@ -67,7 +67,7 @@ class Compiled:
     programs: Programs
 
     def start(self, path: Path) -> None:
-        self.go_on(RunDirectory.create(path, to_dict(self.config), describe(self.parts)))
+        self.go_on(RunDirectory.create(path, to_dict(self.config), describe(self.config, self.parts)))
 
     def go_on(self, run: RunDirectory) -> None:
         run_together([(from_dict(run.config), run)], self.parts, self.programs, (), None)

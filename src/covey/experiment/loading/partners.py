@@ -39,6 +39,7 @@ from covey.experiment.loading.policy import Policy, load, read_policy
 from covey.experiment.recording.checkpoint import Checkpoints, host_copy
 from covey.experiment.recording.run_directory import RunDirectory
 from covey.experiment.running.build import build_env, build_group
+from covey.observations import describe_shape, dtypes, map_entries
 from covey.types import Algorithm, Array, EnvSpec, GroupSpec, GroupStep, Key, PyTree, TimeStep
 
 FOLDER = "partners"  # of a run directory
@@ -178,7 +179,9 @@ def _member(policy: Policy, env: Env, group: str, trained_as: str) -> tuple[Algo
 
 def _blank(spec: GroupSpec, num_envs: int) -> GroupStep:
     """What a group could have seen, as zeros."""
-    observation = jnp.zeros((num_envs, spec.num_agents, *spec.observation_shape), spec.observation_dtype)
+    observation = map_entries(
+        lambda shape, dtype: jnp.zeros((num_envs, spec.num_agents, *shape), dtype), spec.observation_shape, dtypes(spec)
+    )
     return jax.vmap(lambda seen: first_step({"": seen}).groups[""])(observation)
 
 
@@ -197,9 +200,9 @@ def _check_fit(member: Algorithm, acting: PyTree, env: Env, group: str, trained:
     except (TypeError, ValueError) as error:
         raise UsageError(
             f"the networks of group '{group}' were trained for {trained.num_agents} agents that observe "
-            f"{list(trained.observation_shape)}, and do not fit {spec.num_agents} that observe "
-            f"{list(spec.observation_shape)} (algorithm.agent_ids=false makes observations of one size, and a "
-            "centralised critic takes any number of agents with a model over them, such as critic_model=gnn)"
+            f"{describe_shape(trained.observation_shape)}, and do not fit {spec.num_agents} that observe "
+            f"{describe_shape(spec.observation_shape)} (algorithm.agent_ids=false makes observations of one size, and "
+            "a centralised critic takes any number of agents with a model over them, such as critic_model=gnn)"
         ) from error
 
 

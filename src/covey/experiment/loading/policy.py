@@ -13,7 +13,7 @@ import numpy as np
 
 from covey.envs.base import Env, first_step
 from covey.envs.check import mask_width
-from covey.envs.wrappers import append_agent_ids
+from covey.envs.wrappers import append_agent_ids, without_agent_ids
 from covey.errors import CoveyError, UsageError
 from covey.experiment.configuration.config import Config
 from covey.experiment.recording.checkpoint import Checkpoints
@@ -21,7 +21,8 @@ from covey.experiment.recording.lease import living_holder
 from covey.experiment.recording.run_directory import RunDirectory, run_directories
 from covey.experiment.running.build import build_algorithm, build_env, groups_with_ids
 from covey.experiment.running.devices import use_compilation_cache
-from covey.types import Algorithm, Array, Key, PyTree, TimeStep
+from covey.observations import map_entries
+from covey.types import Algorithm, Array, Key, Observation, ObservationShape, PyTree, TimeStep
 
 ByGroup = dict[str, Any]
 
@@ -30,7 +31,8 @@ class Policy:
     """A team's parameters and how to act with them.
 
     Observations are as the task gives them, `[A, …]` or, for many environments at once, `[B, A, …]`: one array for a
-    task with one group, else a dict by group. Masks likewise, or None. Actions come back in the same form.
+    task with one group, else a dict by group. Where agents observe a dictionary of arrays, it takes the place of the
+    array. Masks likewise, or None. Actions come back in the same form.
     """
 
     def __init__(self, config: Config, env: Env, algorithm: Algorithm, learner: PyTree, frames: int | None = None):
@@ -71,7 +73,7 @@ class Policy:
         Without a key actions are greedy; with one they are sampled, unless `deterministic` says otherwise.
         """
         observations, masks, single = self._batched(observation, mask)
-        num_envs = next(iter(observations.values())).shape[0]
+        num_envs = jax.tree.leaves(observations)[0].shape[0]
         timestep = self._timestep(observations, masks)
         carry = self.initial_carry(num_envs) if carry is None else carry
         greedy = key is None if deterministic is None else deterministic
@@ -80,23 +82,28 @@ class Policy:
         )
         if single:
             actions = jax.tree.map(lambda action: action[0], actions)
-        return (actions if isinstance(observation, Mapping) else actions[self._only_group()]), carry
+        return (actions if self._is_by_group(observation) else actions[self._only_group()]), carry
 
     def activations(self, observation: Any, mask: Any = None, carry: PyTree = None) -> ByGroup:
         """The output of every module of every network on one observation, by its path: for those who study them."""
         from covey.networks.network import captured_activations
 
         observations, masks, _ = self._batched(observation, mask)
-        num_envs = next(iter(observations.values())).shape[0]
+        num_envs = jax.tree.leaves(observations)[0].shape[0]
         carry = self.initial_carry(num_envs) if carry is None else carry
         with jax.disable_jit(), captured_activations() as captured:  # else a memory's scan would hide its values
             self.algorithm.act(self._acting, self._timestep(observations, masks), carry, jax.random.key(0), False)
         return captured
 
-    def _batched(self, observation: Any, mask: Any) -> tuple[dict[str, Array], dict[str, Array] | None, bool]:
+    def _batched(self, observation: Any, mask: Any) -> tuple[dict[str, Observation], ByGroup | None, bool]:
         """Observations and masks by group, `[B, A, …]`; and whether they were of a single environment, `[A, …]`."""
-        observations, masks = self._by_group(observation), None if mask is None else self._by_group(mask)
-        num_envs = check_arrays("observation", observations, {group: self._shown(group) for group in self._groups})
+        observations = jax.tree.map(jnp.asarray, self._by_group(observation))
+        shown = {group: self._shown(group) for group in self._groups}
+        num_envs = check_arrays("observation", by_entry(observations), by_entry(shown))
+        masks = None
+        if mask is not None:
+            by_group = mask if isinstance(mask, Mapping) else {self._only_group(): mask}
+            masks = {group: jnp.asarray(array) for group, array in by_group.items()}
         if masks is not None:
             widths = {group: mask_width(spec.action) for group, spec in self._groups.items()}
             wanted = {group: (self._groups[group].num_agents, width) for group, width in widths.items() if width}
@@ -109,31 +116,50 @@ class Policy:
             observations, masks = jax.tree.map(lambda array: array[None], (observations, masks))
         return observations, masks, single
 
-    def _shown(self, group: str) -> tuple[int, ...]:
+    def _shown(self, group: str) -> ObservationShape:
         """The shape of what the task shows a group, without the ids that covey appends to it."""
         spec = self._groups[group]
-        *rows, size = spec.observation_shape
-        with_ids = group in groups_with_ids(self.config, self.env)
-        return (spec.num_agents, *rows, size - spec.num_agents if with_ids else size)
+        if group in groups_with_ids(self.config, self.env):
+            spec = without_agent_ids(spec)
+        return map_entries(lambda shape: (spec.num_agents, *shape), spec.observation_shape)
 
-    def _by_group(self, value: Any) -> dict[str, Array]:
-        values = value if isinstance(value, Mapping) else {self._only_group(): value}
-        return {group: jnp.asarray(array) for group, array in values.items()}
+    def _is_by_group(self, observation: Any) -> bool:
+        """Whether it is a dict by group, and not the dictionary that the agents of the only group see."""
+        if not isinstance(observation, Mapping):
+            return False
+        if len(self._groups) > 1:
+            return True
+        (group, spec), *_ = self._groups.items()
+        sees_dictionary = isinstance(spec.observation_shape, Mapping)
+        return not sees_dictionary or isinstance(observation.get(group), Mapping)
+
+    def _by_group(self, observation: Any) -> ByGroup:
+        return dict(observation) if self._is_by_group(observation) else {self._only_group(): observation}
 
     def _only_group(self) -> str:
         if len(self._groups) > 1:
             raise CoveyError(f"this team has the groups {', '.join(self._groups)}: pass a dict by group")
         return next(iter(self._groups))
 
-    def _timestep(self, observations: dict[str, Array], masks: dict[str, Array] | None) -> TimeStep:
+    def _timestep(self, observations: dict[str, Observation], masks: dict[str, Array] | None) -> TimeStep:
         for group in (group for group in groups_with_ids(self.config, self.env) if group in self._groups):
             observations = observations | {group: jax.vmap(append_agent_ids)(observations[group])}
         timestep = jax.vmap(lambda o, m: first_step(o, action_masks=m))(observations, masks)
         if self.env.spec.state_shape is None:
             return timestep
         # Only critics look at the global state, and nobody asks them here.
-        state = jnp.zeros((timestep.last.shape[0], *self.env.spec.state_shape))
+        num_envs = timestep.last.shape[0]
+        state = map_entries(lambda shape: jnp.zeros((num_envs, *shape)), self.env.spec.state_shape)
         return dataclasses.replace(timestep, state=state, next_state=state)
+
+
+def by_entry(groups: Mapping[str, Any]) -> dict[str, Any]:
+    """Values or shapes of each group, those in a dictionary under names of their own: `agents.image`."""
+    found: dict[str, Any] = {}
+    for group, value in groups.items():
+        entries = value if isinstance(value, Mapping) else {"": value}
+        found |= {f"{group}.{name}" if name else group: own for name, own in entries.items()}
+    return found
 
 
 def check_arrays(what: str, arrays: Mapping[str, Array], wanted: Mapping[str, tuple[int, ...]]) -> int | None:

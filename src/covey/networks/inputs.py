@@ -1,0 +1,23 @@
+"""From a registered model and the shape of its inputs to a module. Models without dictionaries are refused here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from flax import nnx
+
+from covey import registry
+from covey.errors import UnfitInput
+from covey.observations import describe_shape
+from covey.types import ObservationShape
+
+
+def make_module(name: str, config: Any, input_shape: ObservationShape, rngs: nnx.Rngs) -> Any:
+    """The module of the registered model `name`, for inputs that are an array or a dictionary of arrays."""
+    entry = registry.models[name]
+    if isinstance(input_shape, Mapping) and not entry.takes_dictionaries:
+        found = f"the dictionary {describe_shape(input_shape)}"
+        able = [model.name for model in registry.models if model.takes_dictionaries and model.name != "mlp"]
+        raise UnfitInput(name, "observations that are one array", found, others=able)
+    return entry.make_function()(config, input_shape, rngs)
