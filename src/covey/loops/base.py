@@ -118,6 +118,34 @@ def state_shapes(loop: Loop, key: Key) -> PyTree:
     )
 
 
+def in_chunks(
+    iterate: Callable[[PyTree], tuple[PyTree, dict[str, Array]]], max_iterations: int
+) -> Callable[[PyTree, Array], tuple[PyTree, dict[str, Array]]]:
+    """`Loop.advance` out of one iteration, `iterate(state) -> (state, metrics)`; to be jitted.
+
+    The number of iterations is traced, so that chunks of every length are one program. Rows of metrics beyond it are
+    NaN.
+    """
+    # Jitted, so that it is traced once for its shapes and its body; `inline` leaves the program as it is.
+    iterate = jax.jit(iterate, inline=True)
+
+    def advance(state: PyTree, num_iterations: Array) -> tuple[PyTree, dict[str, Array]]:
+        with jax.disable_jit(False):  # with `jit=false`, loops would be traced round by round for their shapes alone
+            shapes = jax.eval_shape(iterate, state)[1]
+        empty = jax.tree.map(lambda x: jnp.full((max_iterations, *x.shape), jnp.nan, x.dtype), shapes)
+
+        def body(i: Array, chunk: tuple[PyTree, dict[str, Array]]) -> tuple[PyTree, dict[str, Array]]:
+            state, history = chunk
+            state, metrics = iterate(state)
+            # By slices: a scatter takes ten times as long to compile.
+            written = jax.tree.map(lambda h, x: jax.lax.dynamic_update_index_in_dim(h, x, i, 0), history, metrics)
+            return state, written
+
+        return jax.lax.fori_loop(0, num_iterations, body, (state, empty))
+
+    return advance
+
+
 def num_bytes(tree: PyTree) -> int:
     """The size of arrays of which only shapes are known."""
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
