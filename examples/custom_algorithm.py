@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import optax
 
 import covey
-from covey.algorithms.base import Context
+from covey.algorithms.base import AlgorithmConfig, Context
 from covey.networks.network import make_network
 from covey.ops.devices import mean_over_devices
 from covey.ops.distributions import make_distribution
@@ -32,11 +32,11 @@ from covey.types import Algorithm, Array, Batch, EnvSpec, Key, TimeStep, learned
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ReinforceConfig:
+class ReinforceConfig(AlgorithmConfig):
     lr: float = 3e-3
     gamma: float = 0.99
     baseline_decay: float = 0.9  # of the running mean, per iteration
-    agent_ids: bool = True  # covey itself reads this one: observations come with a one-hot id
+    agent_ids: bool = True  # observations come with a one-hot id; covey reads it of every algorithm
 
 
 @pytree

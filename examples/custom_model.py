@@ -14,10 +14,11 @@ import jax
 from flax import nnx
 
 import covey
+from covey.networks.layers import ModelConfig
 
 
-@dataclasses.dataclass(frozen=True)
-class ResidualConfig:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ResidualConfig(ModelConfig):
     """The defaults live here and nowhere else."""
 
     width: int = 64

@@ -32,9 +32,10 @@ def test_what_examples_register_are_choices():
     """In the examples' folder, as their first lines say; all at once here."""
     choices = ["task=mine/meet", "task.num_agents=3", "model=residual", "model.num_blocks=5"]
     choices += ["algorithm=reinforce", "algorithm.baseline_decay=0.5"]
-    modules = "imports=[custom_task,custom_model,custom_algorithm]"
+    choices += ["experiment.loop=evolution", "experiment.sigma=0.3"]
+    modules = "imports=[custom_task,custom_model,custom_algorithm,custom_loop]"
     shown = run(["-m", "covey.cli", "show", modules, *choices], FOLDER)
-    assert all(field in shown for field in ("num_agents: 3", "num_blocks: 5", "baseline_decay: 0.5"))
+    assert all(field in shown for field in ("num_agents: 3", "num_blocks: 5", "baseline_decay: 0.5", "sigma: 0.3"))
 
 
 @pytest.mark.slow

@@ -39,7 +39,7 @@ covey trains, benchmarks and evaluates teams of learning agents.
   covey report    RUNS… [key=value …]                figures, tables and a page over any number of runs
   covey trust     RUNS…                              let others' runs import the code that they name
   covey speed     [key=value …]                      how fast this machine is, and what limits it
-  covey list      tasks|algorithms|models|presets    what there is to choose from
+  covey list      tasks|algorithms|models|loops|…    what there is to choose from
   covey show      [key=value …]                      print the resolved configuration, explained; run nothing
   covey help      FIELD|VERB [key=value …]           what a field means and takes, as algorithm.lr
   covey check     task=mine/thing [key=value …]      whether a task of your own keeps to its spec
@@ -70,7 +70,7 @@ KEYS_HELP = """\
   callbacks=[my_module:MyClass]   your own code between iterations (examples/callbacks.py)
   jit=false                       acting and learning uncompiled, for breakpoints; evaluations and the steps of
                                   covey's own tasks stay compiled, those of your tasks do not
-  imports=[my_module]             load your own tasks, models and algorithms first
+  imports=[my_module]             load your own tasks, models, algorithms and loops first
   config_dir=my_conf              your own presets, see below
 
 A group of agents may have its own:  algorithm.groups.adversary=ippo  model.groups.adversary.layers=[64]
@@ -393,8 +393,9 @@ def _list(arguments: list[str]) -> None:
 
 
 def _summary(words: list[str], config_dir: str | None) -> None:
-    kinds = {"tasks": registry.tasks, "algorithms": registry.algorithms, "models": registry.models}
-    rows = [(f"covey list {kind}", f"{len(list(entries))}: {_examples(entries)}") for kind, entries in kinds.items()]
+    rows = [
+        (f"covey list {kind}", f"{len(list(entries))}: {_examples(entries)}") for kind, entries in REGISTRIES.items()
+    ]
     others = {"presets": "experiment=", "settings": "settings=tuned", "benchmarks": "benchmark="}
     _print_columns([*rows, *((f"covey list {kind}", f"for {key}") for kind, key in others.items())])
 
@@ -420,6 +421,10 @@ def _list_algorithms(words: list[str], config_dir: str | None) -> None:
 
 def _list_models(words: list[str], config_dir: str | None) -> None:
     _print_columns(_matching(_rows(registry.models) + _own("model", config_dir), words))
+
+
+def _list_loops(words: list[str], config_dir: str | None) -> None:
+    _print_columns(_matching(_rows(registry.loops), words))
 
 
 def _list_presets(words: list[str], config_dir: str | None) -> None:
@@ -468,11 +473,18 @@ def _print_columns(rows: Sequence[tuple[str, str]], *, width: int | None = None,
         print(f"{'':{indent}}{name:{width}}  {description}".rstrip())
 
 
+REGISTRIES = {
+    "tasks": registry.tasks,
+    "algorithms": registry.algorithms,
+    "models": registry.models,
+    "loops": registry.loops,
+}
 LISTS: dict[str, Callable[[list[str], str | None], None]] = {
     "summary": _summary,
     "tasks": _list_tasks,
     "algorithms": _list_algorithms,
     "models": _list_models,
+    "loops": _list_loops,
     "presets": _list_presets,
     "settings": _list_settings,
     "benchmarks": _list_benchmarks,
@@ -625,7 +637,7 @@ All that `covey train` takes changes what is timed: task=, algorithm=, model=, e
     "list": Verb(
         _list,
         """\
-covey list tasks|algorithms|models|presets|settings|benchmarks [word …]
+covey list tasks|algorithms|models|loops|presets|settings|benchmarks [word …]
 
 What there is to choose from; words narrow it down. imports=[my_module] and config_dir=my_conf add your own.
 

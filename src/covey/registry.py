@@ -57,6 +57,7 @@ class Entry:
     capabilities: Capabilities = Capabilities()  # of an algorithm
     like: str | None = None  # of a loop: another one, whose algorithms can learn in this one too
     takes_dictionaries: bool = False  # of a model: observations may be dictionaries of arrays
+    base: str | None = None  # `module:attribute` of the class that its dataclass inherits from
 
     @property
     def loop(self) -> str:
@@ -84,14 +85,20 @@ class Entry:
         config = import_attribute(self.config) if isinstance(self.config, str) else self.config
         if isinstance(config, type):
             config = config()
+        if self.base is not None and not isinstance(config, base := import_attribute(self.base)):
+            raise UsageError(
+                f"'{self.name}': its configuration {type(config).__name__} must inherit from "
+                f"{base.__module__}.{base.__name__}, which has what covey reads of it"
+            )
         return build_config(config, self.fields, self.name)
 
 
 class Registry:
     """The registered names of one kind ("task", "model", "algorithm", "loop")."""
 
-    def __init__(self, kind: str):
+    def __init__(self, kind: str, base: str | None = None):
         self.kind = kind
+        self.base = base  # of their dataclasses
         self._entries: dict[str, Entry] = {}
 
     def register(
@@ -117,6 +124,7 @@ class Registry:
             capabilities=capabilities,
             like=like,
             takes_dictionaries=takes_dictionaries,
+            base=self.base,
         )
 
     def __getitem__(self, name: str) -> Entry:
@@ -135,9 +143,9 @@ class Registry:
 
 
 tasks = Registry("task")
-models = Registry("model")
-algorithms = Registry("algorithm")
-loops = Registry("loop")
+models = Registry("model", base="covey.networks.layers:ModelConfig")
+algorithms = Registry("algorithm", base="covey.algorithms.base:AlgorithmConfig")
+loops = Registry("loop", base="covey.loops.config:ExperimentConfig")
 
 
 def _load_catalog() -> None:
@@ -154,7 +162,7 @@ def register_task(
 def register_model(
     name: str, make: Callable[..., Any] | str, *, config: Any, description: str, takes_dictionaries: bool = False
 ) -> None:
-    """Registers a model: `make(config, input_shape, rngs)` returns an nnx module.
+    """Registers a model: `make(config, input_shape, rngs)` returns an nnx module, `config` is a `ModelConfig` of yours.
 
     With `takes_dictionaries`, `input_shape` is a dictionary of shapes where observations are dictionaries of arrays,
     and the module is called with such a dictionary. Otherwise covey refuses the model there, in one line.
@@ -170,7 +178,8 @@ def register_algorithm(
     description: str,
     capabilities: Capabilities = Capabilities(),
 ) -> None:
-    """Registers an algorithm: `make(config, spec, group, context)` returns an `Algorithm` for that group.
+    """Registers an algorithm: `make(config, spec, group, context)` returns an `Algorithm` for that group, and `config`
+    is an `AlgorithmConfig` of your own.
 
     What it does not support, `capabilities` says; covey then refuses it in one line.
     """

@@ -42,6 +42,25 @@ LossHook = Callable[[str, PyTree, PyTree], tuple[Array, dict[str, Array]]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class AlgorithmConfig:
+    """What covey reads of every algorithm's configuration. An algorithm's dataclass inherits from this one, and has a
+    field or a property of the same name where the default does not fit."""
+
+    @property
+    def agent_ids(self) -> bool:
+        """Whether observations come with a one-hot id of the agent."""
+        return False
+
+    @property
+    def sequence_length(self) -> int | None:
+        """Steps that a memory is unrolled for in learning; None: the whole rollout."""
+        return None
+
+    def check(self, experiment: Any) -> None:
+        """Raises ValueError where this does not fit a loop that collects, `experiment` (a `CollectingConfig`)."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Hooks:
     """A user's own pure functions inside the compiled step.
 

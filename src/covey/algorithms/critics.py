@@ -69,7 +69,7 @@ def resolve(sees: CriticSees, spec: EnvSpec, model: Model) -> CriticSees:
     A model over agents takes its input for their observations side by side. A global state may have a size that
     divides by their number too, and would be cut into pieces that are nobody's.
     """
-    over_agents = getattr(model.config, "reads_team", False)
+    over_agents = model.config.reads_team
     if sees is CriticSees.auto:
         return CriticSees.joint if spec.state_shape is None or over_agents else CriticSees.state
     if sees is CriticSees.state and over_agents:
@@ -90,7 +90,7 @@ def resolve_scope(scope: Scope, sees: CriticSees, spec: EnvSpec, group: str, mod
     others = tuple(name for name in spec.team_of(group) if name != group)
     if sees is CriticSees.own or scope is Scope.group:
         return ()
-    if others and getattr(model.config, "reads_team", False):
+    if others and model.config.reads_team:
         if scope is Scope.team:
             raise ValueError(
                 f"critic_model '{model.name}' reads agents whose observations are of one size, those of one group; "

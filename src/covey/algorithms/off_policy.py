@@ -16,7 +16,14 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from covey.algorithms.base import Context, add_users_loss, every_n_updates, make_optimiser, mean_over_living
+from covey.algorithms.base import (
+    AlgorithmConfig,
+    Context,
+    add_users_loss,
+    every_n_updates,
+    make_optimiser,
+    mean_over_living,
+)
 from covey.algorithms.critics import (
     ActorGradient,
     CriticOutputs,
@@ -56,7 +63,7 @@ from covey.types import (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OffPolicyConfig:
+class OffPolicyConfig(AlgorithmConfig):
     """Fields that these algorithms have in common."""
 
     critic_sees: CriticSees = CriticSees.own  # what the critic sees

@@ -36,7 +36,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from covey.algorithms.base import Context, descend, init_coefficients, make_optimiser
+from covey.algorithms.base import AlgorithmConfig, Context, descend, init_coefficients, make_optimiser
 from covey.algorithms.critics import CriticOutputs, CriticSees, Scope, join_agents, resolve, resolve_scope
 from covey.algorithms.policies import Inputs, TeamPolicy, make_independent_policy
 from covey.checks import above_zero, at_least, between_0_and_1
@@ -91,7 +91,7 @@ class AdvantageNormalisation(enum.Enum):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PpoConfig:
+class PpoConfig(AlgorithmConfig):
     """Fields of `ippo` and `mappo`. Frames are steps of one environment, whatever the number of agents."""
 
     critic_sees: CriticSees = CriticSees.own  # what the critic sees

@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from covey.algorithms.base import Context, adam_step, add_users_loss, init_coefficients, make_optimiser
+from covey.algorithms.base import AlgorithmConfig, Context, adam_step, add_users_loss, init_coefficients, make_optimiser
 from covey.algorithms.q_values import Mixing, QActing, act_by_values, annealed_epsilon, make_q_network
 from covey.checks import above_zero, at_least, between_0_and_1
 from covey.networks.network import apply_with_successors
@@ -57,7 +57,7 @@ from covey.types import (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PqnConfig:
+class PqnConfig(AlgorithmConfig):
     """Fields of `pqn`."""
 
     mixer: Mixing = Mixing.sum  # how the team's value is made of the agents': none or sum

@@ -39,6 +39,7 @@ import jax.numpy as jnp
 import optax
 
 from covey.algorithms.base import (
+    AlgorithmConfig,
     Context,
     adam_step,
     add_users_loss,
@@ -74,7 +75,7 @@ from covey.types import (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class QLearningConfig:
+class QLearningConfig(AlgorithmConfig):
     """Fields of `iql`, `vdn` and `qmix`."""
 
     mixer: Mixing = Mixing.none  # how the team's value is made of the agents'

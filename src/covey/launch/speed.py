@@ -100,7 +100,7 @@ def read_words(words: Sequence[str]) -> tuple[SpeedOptions, Config]:
     rest = [word for word in words if word.partition("=")[0] not in known]
     config = compose([f"experiment.{word}" if word.startswith("loggers=") else word for word in rest])
     if config.experiment.collecting is None:
-        raise UsageError(f"algorithm '{config.algorithm.name}' collects nothing that can be timed")
+        raise UsageError(f"experiment.loop={config.experiment.loop} has no rollouts of `num_envs` environments to time")
     check_loggers(config.experiment.loggers, config.experiment.logger_options)
     return dataclasses.replace(options, environments=tuple(sorted(set(options.environments)))), config
 

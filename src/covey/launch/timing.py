@@ -105,9 +105,7 @@ def with_size(config: Config, environments: int, devices: int) -> Config:
     collecting = config.experiment.collecting
     assert collecting is not None
     sized = dataclasses.replace(config, experiment=collecting.sized(environments, devices))
-    own_check = getattr(config.algorithm.config, "check", None)
-    if own_check is not None:
-        own_check(sized.experiment)
+    config.algorithm.config.check(sized.experiment)
     return sized
 
 

@@ -81,7 +81,7 @@ class ExperimentConfig:
                 raise ValueError(f"logger_options takes a mapping for each logger, as in {example}, not {options!r}")
 
     def check_algorithm(self, algorithm: Any) -> None:
-        """Raises ValueError where an algorithm's fields do not fit this loop."""
+        """Raises ValueError where an algorithm's fields (an `AlgorithmConfig`) do not fit this loop."""
 
     @property
     def frames_per_iteration(self) -> int:
@@ -90,7 +90,7 @@ class ExperimentConfig:
 
     @property
     def split_over_devices(self) -> Mapping[str, int]:
-        """Numbers, by field, that the number of devices must divide."""
+        """Numbers, by field, that the number of devices must divide; where there are none, one device computes."""
         return {}
 
     @property
@@ -143,6 +143,12 @@ class CollectingConfig(ExperimentConfig):
     def collecting(self) -> CollectingConfig | None:
         return self
 
+    def check_algorithm(self, algorithm: Any) -> None:
+        try:
+            algorithm.check(self)
+        except ValueError as error:
+            raise ValueError(f"algorithm: {error}") from error
+
     def sized(self, num_envs: int, devices: int) -> Self:
         """These fields with other numbers of environments and devices, learning from the first iteration on."""
         return dataclasses.replace(self, num_envs=num_envs, devices=devices)
@@ -155,10 +161,11 @@ class OnlineConfig(CollectingConfig):
     learns_from: ClassVar[str] = "what was just collected"
 
     def check_algorithm(self, algorithm: Any) -> None:
-        sequence_length = getattr(algorithm, "sequence_length", None)
+        sequence_length = algorithm.sequence_length
         if sequence_length is not None and sequence_length < 1:
             raise ValueError(f"algorithm.sequence_length must be at least 1, not {sequence_length}")
         check_divides("algorithm.sequence_length", sequence_length, "experiment.rollout_length", self.rollout_length)
+        super().check_algorithm(algorithm)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

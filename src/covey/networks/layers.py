@@ -128,8 +128,24 @@ def _uniform(bound: float) -> Callable[..., Array]:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LayersConfig:
-    """What every model has: how its layers are initialised, normalised and activated."""
+class ModelConfig:
+    """What covey reads of every model's configuration. A model's dataclass inherits from this one, and has a field or
+    a property of the same name where the default does not fit."""
+
+    @property
+    def reads_team(self) -> bool:
+        """Whether the model sees the observations of all agents and gives each its own features."""
+        return False
+
+    @property
+    def initialiser(self) -> Initialiser:
+        """How the weights of the output layer start, which covey adds."""
+        return Initialiser.orthogonal
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LayersConfig(ModelConfig):
+    """What covey's own models have: how their layers are initialised, normalised and activated."""
 
     activation: Activation = Activation.relu  # function after each layer
     # normalisation between each layer, dense or convolutional, and its activation; `layer` by default where an

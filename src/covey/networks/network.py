@@ -11,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -107,77 +108,125 @@ def make_network(
     Where `input_shape` is a dictionary, so are inputs, and each entry has these axes before its own. A model that reads
     the team takes a centralised input for the agents' own, side by side.
     """
-    if getattr(model.config, "reads_team", False):
-        return _make_team_network(
-            model,
-            name=name,
-            input_shape=input_shape,
-            num_outputs=num_outputs,
-            num_agents=num_agents,
-            head_gain=head_gain,
-            centralised=centralised,
-            share_parameters=share_parameters,
-        )
+    shape = GroupShape(num_agents=num_agents, centralised=centralised, share_parameters=share_parameters)
+    if model.config.reads_team:
+        return _make_team_network(model, shape, name, input_shape, num_outputs, head_gain)
+    module = trace_module(model, name, input_shape, num_outputs, head_gain, centralised)
+    if module.has_state:
+        raise UsageError(f"model '{model.name}' has state besides its parameters; covey's models are pure")
+
+    def initial_carry(num_envs: int) -> PyTree:
+        leading = (num_envs,) if centralised and share_parameters else (num_envs, num_agents)
+        return module.initial_carry(leading)
+
+    def init_each(key: Key) -> PyTree:
+        return jax.vmap(module.init)(jax.random.split(key, num_agents))
+
+    return Network(
+        init=module.init if share_parameters else init_each,
+        apply=partial(apply_shared if share_parameters else apply_each, module, shape),
+        initial_carry=initial_carry,
+        recurrent=module.recurrent,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GroupShape:
+    """For whom a network is: how many agents, whether one input is all theirs, whether they share parameters."""
+
+    num_agents: int
+    centralised: bool
+    share_parameters: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Traced:
+    """A model with its head as pure functions over its parameters, without an axis of agents.
+
+    init(key) -> parameters
+    merge(parameters) -> module
+    initial_carry(leading axes) -> carry   `()` without memory
+    """
+
+    name: str
+    init: Callable[[Key], PyTree]
+    merge: Callable[[PyTree], ModelWithHead]
+    initial_carry: Callable[[tuple[int, ...]], PyTree]
+    recurrent: bool
+    has_state: bool  # besides its parameters
+
+    def apply(
+        self, params: PyTree, inputs: Observation, carry: PyTree, reset: Array, name: str | None = None
+    ) -> tuple[Array, PyTree]:
+        """Outputs and carry; activations are captured under `name`, by default the network's."""
+        return _call(name or self.name, self.merge(params), inputs, carry, reset)
+
+
+def trace_module(
+    model: Model, name: str, input_shape: ObservationShape, num_outputs: int, head_gain: float, centralised: bool
+) -> Traced:
+    """Builds the module of abstract shapes once; parameters are put into that whenever it is used."""
 
     def build(key: Key) -> ModelWithHead:
         rngs = nnx.Rngs(params=key)
         body = _make_body(model, name, input_shape, centralised, rngs)
-        initialiser = getattr(model.config, "initialiser", Initialiser.orthogonal)
-        return ModelWithHead(body, num_outputs, head_gain, initialiser, rngs)
+        return ModelWithHead(body, num_outputs, head_gain, model.config.initialiser, rngs)
 
     abstract = nnx.eval_shape(lambda: build(jax.random.key(0)))
     graph, abstract_params, *rest = nnx.split(abstract, nnx.Param, ...)
-    if any(nnx.to_pure_dict(state) for state in rest):
-        raise UsageError(f"model '{model.name}' has state besides its parameters; covey's models are pure")
     recurrent = hasattr(abstract.model, "initial_carry")
 
-    def init_one(key: Key) -> PyTree:
+    def init(key: Key) -> PyTree:
         return nnx.to_pure_dict(nnx.state(build(key), nnx.Param))
 
-    def apply_one(
-        params: PyTree, inputs: Observation, carry: PyTree, reset: Array, name: str = name
-    ) -> tuple[Array, PyTree]:
+    def merge(params: PyTree) -> ModelWithHead:
         state = jax.tree.map(lambda leaf: leaf, abstract_params)
         nnx.replace_by_pure_dict(state, params)
-        return _call(name, nnx.merge(graph, state), inputs, carry, reset)
+        return nnx.merge(graph, state)
 
-    def initial_carry(num_envs: int) -> PyTree:
-        leading = (num_envs,) if centralised and share_parameters else (num_envs, num_agents)
-        return abstract.model.initial_carry(leading) if recurrent else ()
-
-    def init_each(key: Key) -> PyTree:
-        return jax.vmap(init_one)(jax.random.split(key, num_agents))
-
-    def apply_shared(params: PyTree, inputs: Observation, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
-        if not centralised:
-            reset = jnp.broadcast_to(reset[..., None], leading_shape(inputs, 3))
-        return apply_one(params, inputs, carry, reset)
-
-    def apply_each(params: PyTree, inputs: Observation, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
-        if _captured.get() is not None:  # inside vmap there are no values to collect
-            return apply_one_by_one(params, inputs, carry, reset)
-        over_agents = jax.vmap(
-            apply_one, in_axes=(0, None if centralised else 2, 1, None), out_axes=(2, 1), axis_size=num_agents
-        )
-        return over_agents(params, inputs, carry, reset)
-
-    def apply_one_by_one(params: PyTree, inputs: Observation, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
-        outputs, carries = [], []
-        for i in range(num_agents):
-            own_params = jax.tree.map(lambda p, i=i: p[i], params)
-            own_carry = jax.tree.map(lambda h, i=i: h[:, i], carry)
-            own_inputs = inputs if centralised else jax.tree.map(lambda x, i=i: x[:, :, i], inputs)
-            output, own_carry = apply_one(own_params, own_inputs, own_carry, reset, name=f"{name}/{i}")
-            outputs.append(output)
-            carries.append(own_carry)
-        return jnp.stack(outputs, axis=2), jax.tree.map(lambda *h: jnp.stack(h, axis=1), *carries)
-
-    return Network(
-        init=init_one if share_parameters else init_each,
-        apply=apply_shared if share_parameters else apply_each,
-        initial_carry=initial_carry,
+    return Traced(
+        name=name,
+        init=init,
+        merge=merge,
+        initial_carry=lambda leading: abstract.model.initial_carry(leading) if recurrent else (),
         recurrent=recurrent,
+        has_state=any(nnx.to_pure_dict(state) for state in rest),
     )
+
+
+def apply_shared(
+    module: Traced, shape: GroupShape, params: PyTree, inputs: Observation, carry: PyTree, reset: Array
+) -> tuple[Array, PyTree]:
+    """One set of parameters, for each agent's input or for that of all."""
+    if not shape.centralised:
+        reset = jnp.broadcast_to(reset[..., None], leading_shape(inputs, 3))
+    return module.apply(params, inputs, carry, reset)
+
+
+def apply_each(
+    module: Traced, shape: GroupShape, params: PyTree, inputs: Observation, carry: PyTree, reset: Array
+) -> tuple[Array, PyTree]:
+    """Parameters `[A, …]`, one set for each agent."""
+    if _captured.get() is not None:  # inside vmap there are no values to collect
+        return apply_one_by_one(module, shape, params, inputs, carry, reset)
+    in_axes = (0, None if shape.centralised else 2, 1, None)
+    over_agents = jax.vmap(module.apply, in_axes=in_axes, out_axes=(2, 1), axis_size=shape.num_agents)
+    return over_agents(params, inputs, carry, reset)
+
+
+def apply_one_by_one(
+    module: Traced, shape: GroupShape, params: PyTree, inputs: Observation, carry: PyTree, reset: Array
+) -> tuple[Array, PyTree]:
+    """What `apply_each` does, agent after agent."""
+    outputs, carries = [], []
+    for i in range(shape.num_agents):
+        own_params = jax.tree.map(lambda p, i=i: p[i], params)
+        own_carry = jax.tree.map(lambda h, i=i: h[:, i], carry)
+        own_inputs = inputs if shape.centralised else jax.tree.map(lambda x, i=i: x[:, :, i], inputs)
+        output, own_carry = module.apply(own_params, own_inputs, own_carry, reset, name=f"{module.name}/{i}")
+        outputs.append(output)
+        carries.append(own_carry)
+    return jnp.stack(outputs, axis=2), jax.tree.map(lambda *h: jnp.stack(h, axis=1), *carries)
 
 
 def _make_body(model: Model, name: str, input_shape: ObservationShape, centralised: bool, rngs: nnx.Rngs) -> nnx.Module:
@@ -192,17 +241,10 @@ def _make_body(model: Model, name: str, input_shape: ObservationShape, centralis
 
 
 def _make_team_network(
-    model: Model,
-    *,
-    name: str,
-    input_shape: ObservationShape,
-    num_outputs: int,
-    num_agents: int,
-    head_gain: float,
-    centralised: bool,
-    share_parameters: bool,
+    model: Model, shape: GroupShape, name: str, input_shape: ObservationShape, num_outputs: int, head_gain: float
 ) -> Network:
     """Of a model that reads the team: one agent's network over inputs `[T, B, A, F]`, used for all."""
+    num_agents, centralised, share_parameters = shape.num_agents, shape.centralised, shape.share_parameters
     pooled = centralised and share_parameters and num_outputs % num_agents != 0  # one output for the team
     own_outputs = num_outputs // num_agents if centralised and share_parameters and not pooled else num_outputs
     if centralised:
@@ -213,34 +255,10 @@ def _make_team_network(
                 "use algorithm.critic_sees=joint, or another critic_model"
             )
         input_shape = (input_shape[0] // num_agents,)
-
-    def build(key: Key) -> ModelWithHead:
-        rngs = nnx.Rngs(params=key)
-        body = _make_body(model, name, input_shape, centralised, rngs)
-        initialiser = getattr(model.config, "initialiser", Initialiser.orthogonal)
-        return ModelWithHead(body, own_outputs, head_gain, initialiser, rngs)
-
-    abstract = nnx.eval_shape(lambda: build(jax.random.key(0)))
-    graph, abstract_params, *_ = nnx.split(abstract, nnx.Param, ...)
-    recurrent = hasattr(abstract.model, "initial_carry")
-    if recurrent and not share_parameters:
+    module = trace_module(model, name, input_shape, own_outputs, head_gain, centralised)
+    if module.recurrent and not share_parameters:
         raise UsageError(f"model '{model.name}' reads the team and has memory: its parameters must be shared")
-
-    def init_one(key: Key) -> PyTree:
-        return nnx.to_pure_dict(nnx.state(build(key), nnx.Param))
-
-    def apply_one(params: PyTree, inputs: Observation, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
-        """`[T, B, A, F]` to `[T, B, A, own_outputs]`."""
-        state = jax.tree.map(lambda leaf: leaf, abstract_params)
-        nnx.replace_by_pure_dict(state, params)
-        module = nnx.merge(graph, state)
-        inputs = jax.tree.map(lambda x: x.astype(jnp.float32), inputs)
-        if recurrent:
-            over_agents = jnp.broadcast_to(reset[..., None], leading_shape(inputs, 3))
-            features, carry = module.model(inputs, carry, over_agents)
-        else:
-            features = module.model(inputs)
-        return module.head(features.mean(axis=-2, keepdims=True) if pooled else features), carry
+    apply_one = partial(apply_to_team, module, pooled)
 
     def apply(params: PyTree, inputs: Observation, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
         if centralised:
@@ -252,12 +270,28 @@ def _make_team_network(
         return (outputs.reshape(*outputs.shape[:2], -1) if centralised else outputs), carry
 
     def init(key: Key) -> PyTree:
-        return init_one(key) if share_parameters else jax.vmap(init_one)(jax.random.split(key, num_agents))
+        return module.init(key) if share_parameters else jax.vmap(module.init)(jax.random.split(key, num_agents))
 
-    def initial_carry(num_envs: int) -> PyTree:
-        return abstract.model.initial_carry((num_envs, num_agents)) if recurrent else ()
+    return Network(
+        init=init,
+        apply=apply,
+        initial_carry=lambda num_envs: module.initial_carry((num_envs, num_agents)),
+        recurrent=module.recurrent,
+    )
 
-    return Network(init=init, apply=apply, initial_carry=initial_carry, recurrent=recurrent)
+
+def apply_to_team(
+    traced: Traced, pooled: bool, params: PyTree, inputs: Observation, carry: PyTree, reset: Array
+) -> tuple[Array, PyTree]:
+    """`[T, B, A, F]` to `[T, B, A, outputs]`; `pooled`, to one output for the team, `[T, B, 1, outputs]`."""
+    module = traced.merge(params)
+    inputs = jax.tree.map(lambda x: x.astype(jnp.float32), inputs)
+    if traced.recurrent:
+        over_agents = jnp.broadcast_to(reset[..., None], leading_shape(inputs, 3))
+        features, carry = module.model(inputs, carry, over_agents)
+    else:
+        features = module.model(inputs)
+    return module.head(features.mean(axis=-2, keepdims=True) if pooled else features), carry
 
 
 def apply_after(

@@ -17,12 +17,12 @@ from flax import nnx
 from covey import registry
 from covey.errors import UnfitInput, UsageError
 from covey.networks.inputs import make_module
-from covey.networks.layers import Initialiser
+from covey.networks.layers import Initialiser, ModelConfig
 from covey.types import Array, Observation, ObservationShape, PyTree
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SequenceConfig:
+class SequenceConfig(ModelConfig):
     # models one after another, by names of your choice: {see: {model: mlp, layers: [64]}, remember: {model: gru}}
     stages: dict[str, Any] = dataclasses.field(default_factory=dict)
     # how the weights of the output layer start; stages have their own
@@ -49,7 +49,7 @@ class SequenceConfig:
 
     @property
     def reads_team(self) -> bool:
-        return any(getattr(config, "reads_team", False) for _, config in self.configs().values())
+        return any(config.reads_team for _, config in self.configs().values())
 
 
 class SequenceModel(nnx.Module):

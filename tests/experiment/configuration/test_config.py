@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from covey import registry
+from covey.algorithms.base import AlgorithmConfig
 from covey.errors import UsageError
 from covey.experiment.configuration import compose as compose_module
 from covey.experiment.configuration.compose import compose, list_presets, resume_config
@@ -31,6 +32,7 @@ from covey.experiment.configuration.config import (
 )
 from covey.experiment.recording import loggers
 from covey.loops.config import LOGGERS, OnlineConfig, Platform, ReplayConfig
+from covey.networks.layers import ModelConfig
 
 
 class Colour(enum.Enum):
@@ -44,7 +46,7 @@ class Optimiser:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FakeAlgorithm:
+class FakeAlgorithm(AlgorithmConfig):
     lr: float = 1e-3
     epochs: int = 4
     minibatch_size: int | None = None
@@ -65,7 +67,7 @@ class FakeTask:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FakeModel:
+class FakeModel(ModelConfig):
     layers: tuple[int, ...] = (8,)
     activation: str = "relu"
 

@@ -320,12 +320,6 @@ def check(config: Config) -> None:
             config.experiment.check_algorithm(algorithm.config)
         except ValueError as error:
             raise UsageError(str(error)) from error
-        own_check = getattr(algorithm.config, "check", None)
-        if own_check is not None:
-            try:
-                own_check(config.experiment)
-            except ValueError as error:
-                raise UsageError(f"algorithm: {error}") from error
 
 
 def _check_loops(team: Choice, experiment: ExperimentConfig) -> None:
@@ -389,7 +383,8 @@ def with_devices(config: Config, available: int) -> Config:
     """`config` with `devices` settled: as given, or the most of `available` over which the environments split."""
     experiment = config.experiment
     split = experiment.split_over_devices.values()
-    if experiment.devices is not None or not split:
+    if experiment.devices is not None:
         return config
-    devices = max(number for number in range(1, available + 1) if not any(count % number for count in split))
+    fitting = range(1, available + 1) if split else [1]
+    devices = max(number for number in fitting if not any(count % number for count in split))
     return dataclasses.replace(config, experiment=dataclasses.replace(experiment, devices=devices))

@@ -177,7 +177,7 @@ def in_loops(config: Config) -> Iterator[Answer]:
     """Fields of experiments that learn in another way."""
     for entry in registry.loops:
         if entry.name != config.experiment.loop:
-            yield from _answers(entry.defaults(), "experiment", f"algorithms of the {entry.name} loop")
+            yield from _answers(entry.defaults(), "experiment", f"experiment.loop={entry.name}")
 
 
 def in_registry(kind: str) -> Iterator[Answer]:

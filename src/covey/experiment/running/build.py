@@ -74,7 +74,7 @@ def build_env(config: Config) -> Env:
 
 def groups_with_ids(config: Config, env: Env) -> list[str]:
     """The groups whose agents are told who they are."""
-    return [group for group in env.spec.groups if getattr(config.algorithm.of(group).config, "agent_ids", False)]
+    return [group for group in env.spec.groups if config.algorithm.of(group).config.agent_ids]
 
 
 def build_algorithm(config: Config, env: Env, *, device_axis: str | None = None) -> Algorithm:
@@ -127,7 +127,7 @@ def build_group(
     try:
         return make_group(algorithm.registered, algorithm.config, spec, group, context)
     except UnfitInput as error:
-        if error.note or not getattr(algorithm.config, "agent_ids", False):
+        if error.note or not algorithm.config.agent_ids:
             raise
         ids = f" ({spec.groups[group].num_agents} of the last axis are agent ids; algorithm.agent_ids=false omits them)"
         raise error.replace(note=ids) from error
@@ -235,9 +235,10 @@ def check_memory(config: Config, loop: Loop, state: PyTree, devices: list[Any]) 
     available = available_bytes(devices)
     if available is not None and sum(needed.values()) > available:
         parts = ", ".join(f"{name} {size / 1e6:,.0f}" for name, size in needed.items())
+        fields = ["model.layers", *(f"experiment.{name}" for name in sizes.held_by)]
         raise UsageError(
             f"training takes at least {sum(needed.values()) / 1e6:,.0f} MB ({parts}) and {available / 1e6:,.0f} MB are "
-            f"free; model.layers, experiment.{', '.join(sizes.held_by)} and evaluation_episodes set these sizes"
+            f"free; {', '.join(fields)} and experiment.evaluation_episodes set these sizes"
         )
 
 
@@ -275,8 +276,10 @@ def _unfit(config: Config) -> Iterator[None]:
 
 
 def has_own_code(config: Config) -> bool:
-    """Whether a part of the experiment is not covey's: a user's task, model, algorithm, hook or callback."""
+    """Whether a part of the experiment is not covey's: a user's task, model, algorithm, loop, hook or callback."""
     if config.imports or config.callbacks or any(vars(config.hooks).values()):
+        return True
+    if not registry.loops[config.experiment.loop].built_in:
         return True
     chosen = [(kind, choice) for kind in CHOICES for choice in _all_choices(kind, getattr(config, kind))]
     return not all(
