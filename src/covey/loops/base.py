@@ -118,6 +118,34 @@ def state_shapes(loop: Loop, key: Key) -> PyTree:
     )
 
 
+def repeat(
+    iterate: Callable[[PyTree], tuple[PyTree, dict[str, Array]]],
+    state: PyTree,
+    num_iterations: Array,
+    max_iterations: int,
+) -> tuple[PyTree, dict[str, Array]]:
+    """Calls `iterate(state) -> (state, metrics)` `num_iterations` times; metrics are `[max_iterations, …]`, NaN where
+    nothing was done.
+
+    The number is traced: one program does for every number of iterations.
+    """
+    # Jitted, so that it is traced once for its shapes and its body; `inline` leaves the program as it is.
+    iterate = jax.jit(iterate, inline=True)
+    with jax.disable_jit(False):  # with `jit=false`, loops would be traced round by round for their shapes alone
+        shapes = jax.eval_shape(iterate, state)[1]
+    empty = jax.tree.map(lambda x: jnp.full((max_iterations, *x.shape), jnp.nan, x.dtype), shapes)
+
+    def body(i: Array, loop: tuple[PyTree, dict[str, Array]]) -> tuple[PyTree, dict[str, Array]]:
+        state, history = loop
+        state, metrics = iterate(state)
+        # By slices: a scatter takes ten times as long to compile.
+        written = jax.tree.map(lambda h, x: jax.lax.dynamic_update_index_in_dim(h, x, i, 0), history, metrics)
+        return state, written
+
+    state, history = jax.lax.fori_loop(0, num_iterations, body, (state, empty))
+    return state, history
+
+
 def num_bytes(tree: PyTree) -> int:
     """The size of arrays of which only shapes are known."""
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
