@@ -93,7 +93,8 @@ def make_replay(
         return Sample(batch=Batch(transitions=transitions, weight=weight), indices=sampled.indices)
 
     def can_sample(state: PyTree) -> Array:
-        return buffer.can_sample(state["buffer"])
+        enough: Array = buffer.can_sample(state["buffer"])
+        return enough
 
     def held(state: PyTree) -> Array:
         return jnp.where(state["buffer"].is_full, length, state["buffer"].current_index)
@@ -188,7 +189,8 @@ def _read_on_host(held: Array, places: Array) -> Array:
     )
     with compute_on("device_host"):
         read = jax.lax.gather(held, places, window, slice_sizes=(1, 1, *held.shape[2:]), mode="promise_in_bounds")
-    return jax.device_put(read, jax.memory.Space.Device)
+    on_device: Array = jax.device_put(read, jax.memory.Space.Device)
+    return on_device
 
 
 # --------------------------------------------------------------------------------------------------------- helpers

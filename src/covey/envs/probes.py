@@ -25,6 +25,7 @@ from covey.types import (
     GroupSpec,
     Key,
     MultiDiscrete,
+    Observation,
     ObservationShape,
     PyTree,
     TimeStep,
@@ -69,7 +70,7 @@ class Probe:
         """Probes have nothing to see: a grey square whose shade is the step."""
         return [np.full((64, 64, 3), 40 + 180 * i // max(1, len(states) - 1), np.uint8) for i in range(len(states))]
 
-    def zeros(self) -> Array:
+    def zeros(self) -> Observation:
         return map_entries(lambda shape: jnp.zeros((self.agents, *shape)), self.observation_shape)
 
 

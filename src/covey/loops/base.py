@@ -174,7 +174,7 @@ def join_seeds(axes: Mapping[str, Any], seeds: list[dict[str, PyTree]]) -> dict[
     return _by_axis(join, axes, *seeds)
 
 
-def _by_axis(function: Callable, axes: Mapping[str, Any], *trees: Mapping[str, PyTree]) -> dict[str, PyTree]:
+def _by_axis(function: Callable[..., Any], axes: Mapping[str, Any], *trees: Mapping[str, PyTree]) -> dict[str, PyTree]:
     """`function(axis of the seeds, leaf, …)` over the leaves of all trees."""
 
     def over(axis: Any, *parts: PyTree) -> PyTree:
@@ -182,4 +182,5 @@ def _by_axis(function: Callable, axes: Mapping[str, Any], *trees: Mapping[str, P
             return {name: over(axis[name], *(part[name] for part in parts)) for name in parts[0]}
         return jax.tree.map(lambda *leaves: function(axis, *leaves), *parts)
 
-    return over(axes, *trees)
+    mapped: dict[str, PyTree] = over(axes, *trees)
+    return mapped

@@ -138,7 +138,8 @@ def build_hooks(hooks: HooksConfig) -> Hooks:
         if path is None:
             return None
         try:
-            return registry.import_attribute(path)
+            function: Callable[..., Any] = registry.import_attribute(path)
+            return function
         except (ImportError, AttributeError) as error:
             raise UsageError(f"hooks.{name}: cannot import '{path}': {error}") from error
 
