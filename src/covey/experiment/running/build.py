@@ -84,6 +84,8 @@ def build_algorithm(config: Config, env: Env, *, device_axis: str | None = None)
         for name in getattr(config, kind).groups:
             if name not in groups:
                 raise unknown_name(f"group in {kind}.groups", name, groups, see=f"task {config.task.name}")
+            if name in taken_whole(config.partners, groups):
+                raise UsageError(f"{kind}.groups.{name} has no effect: partners.{name} plays the whole group")
 
     with _unfit(config):
         own = learning_groups(config, env.spec)
