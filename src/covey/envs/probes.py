@@ -389,7 +389,7 @@ class Team(Probe):
             shared_rewards=(self.sharing,),
         )
 
-    def _see(self, seen: Array) -> dict[str, Array]:
+    def _see(self, seen: Any) -> dict[str, Array]:
         return {"seers": seen[:, None], "blind": jnp.zeros((1, 3))}
 
     def reset(self, key: Key) -> tuple[PyTree, TimeStep]:
@@ -416,7 +416,7 @@ class TeamTwoStep(Team):
             "follower": GroupSpec(num_agents=1, observation_shape=(4,), action=Discrete(2), shared_reward=True),
         }
 
-    def _see(self, seen: Array) -> dict[str, Array]:
+    def _see(self, seen: Any) -> dict[str, Array]:
         place = jax.nn.one_hot(seen, 3)[None]
         return {"leader": place, "follower": jnp.pad(place, ((0, 0), (0, 1)))}
 
@@ -446,7 +446,7 @@ class TeamTarget(Team):
             "far": GroupSpec(num_agents=1, observation_shape=(3,), action=two, shared_reward=True),
         }
 
-    def _see(self, seen: tuple[Array, Array]) -> dict[str, Array]:
+    def _see(self, seen: Any) -> dict[str, Array]:
         numbers, elapsed = seen
         near, far = numbers[:-2, None], numbers[None, -2:]
         return {

@@ -259,7 +259,8 @@ def init_state(training: OnlineTraining, key: Key) -> TrainState:
 
     def init_on_device(learner: PyTree, key_actor: Key, key_train: Key) -> tuple[Actor, PyTree]:
         actor = each_seed(partial(init_actors, training))(key_actor)
-        return add_device_axis((actor, each_seed(partial(init_buffer, training))(learner, actor, key_train)))
+        buffer = each_seed(partial(init_buffer, training))(learner, actor, key_train)
+        return add_device_axis(actor), add_device_axis(buffer)
 
     key_learner, key_actor, key_train = jnp.moveaxis(each_seed(partial(jax.random.split, num=3))(key), -1, 0)
     learner = each_seed(training.algorithm.init)(key_learner)
@@ -399,7 +400,7 @@ def state_shardings(devices: list[Any], buffer_in_host: bool) -> TrainState:
     if buffer_in_host:
         buffer = {"buffer": split, HOST_PART: split.with_memory_kind("pinned_host")}
     places = {"learner": everywhere, "actor": split, "key": everywhere, "iteration": everywhere, "buffer": buffer}
-    return TrainState(**places)  # type: ignore[arg-type]
+    return TrainState(**places)
 
 
 def _as_it_is(function: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., Any]:
