@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,13 +13,29 @@ from stubs import context
 from covey.algorithms.critics import CriticSees, Scope, join_agents, resolve_scope, seen_shape
 from covey.algorithms.qlearning import VDN, mixed_groups
 from covey.envs.base import make_env
+from covey.envs.probes import ProbeConfig, Team, TwoStep
 from covey.errors import UsageError
 from covey.experiment.configuration.compose import compose
+from covey.experiment.loading.policy import load
+from covey.experiment.loading.transfer import Source, plan_transfer
+from covey.experiment.recording.checkpoint import paths_and_leaves
 from covey.experiment.running.build import apart_from, build, build_algorithm, build_env
+from covey.experiment.running.experiment import train
 from covey.networks.network import make_model
 
 SPEAKER = "mpe/simple_speaker_listener"
 MLP = make_model("mlp")
+BRIEF = (
+    "experiment.frames=128",
+    "experiment.num_envs=8",
+    "experiment.rollout_length=8",
+    "experiment.evaluation_interval=0",
+    "experiment.evaluation_episodes=2",
+    "experiment.absolute_metric=false",
+    "experiment.devices=1",
+    "experiment.loggers=[]",
+    "model.layers=[8]",
+)
 
 
 # ------------------------------------------------------------------------------------------------- who sees whom
@@ -125,6 +143,87 @@ def test_critics_of_everybody_s_actions(fresh, algorithm):
     assert team.metrics["far/q_loss"][-1] < 0.02
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "task"), [("mappo", "probe/team"), ("qmix", "probe/team"), ("masac", "probe/team_target")]
+)
+def test_what_groups_learned_together_is_saved_and_goes_on_to_the_bit(fresh, same_bits, algorithm, task):
+    loop = fresh(task, algorithm=algorithm, iterations=7, num_envs=8).loop
+    straight, _ = loop.advance(loop.init(jax.random.key(0)), jnp.int32(7))
+    half, _ = loop.advance(loop.init(jax.random.key(0)), jnp.int32(3))
+    saved = jax.device_get(loop.saved(half))
+    resumed, _ = loop.advance(loop.restored(loop.init(jax.random.key(9)), saved), jnp.int32(4))
+    same_bits(loop.saved(straight), loop.saved(resumed))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "task"), [("mappo", "probe/team"), ("qmix", "probe/team"), ("masac", "probe/team_target")]
+)
+def test_what_groups_learned_together_comes_along_with_init_from(algorithm, task):
+    """Critics and mixers over groups, and their targets, which lag behind, are taken as they are."""
+    config = compose([f"task={task}", f"algorithm={algorithm}", "model.layers=[8]"])
+    team = build_algorithm(config, build_env(config))
+    other = {
+        path: np.asarray(leaf) + 0.5
+        for path, leaf in paths_and_leaves(team.init(jax.random.key(1)))
+        if leaf.dtype == jnp.float32
+    }
+    arrays = {path: np.asarray(leaf) for path, leaf in paths_and_leaves(team.init(jax.random.key(1)))} | other
+    start = plan_transfer(Source(path="runs/other", arrays=arrays), team)(team.init(jax.random.key(0)))
+    taken = [path for path, leaf in paths_and_leaves(start) if path in other and np.array_equal(leaf, other[path])]
+    kept = [path for path, _ in paths_and_leaves(start) if path[1] in ("params", "target")]
+    assert kept and set(kept) <= set(taken)
+
+
+class NamedTeam(Team):
+    """`Team` whose groups see dictionaries, unlike each other."""
+
+    def group_specs(self):
+        plain = super().group_specs()
+        shapes = {"seers": {"number": (1,), "zeros": (2,)}, "blind": {"zeros": (3,)}}
+        return {name: dataclasses.replace(spec, observation_shape=shapes[name]) for name, spec in plain.items()}
+
+    def _see(self, seen):
+        seers = {"number": seen[:, None], "zeros": jnp.zeros((self.agents, 2))}
+        return {"seers": seers, "blind": {"zeros": jnp.zeros((1, 3))}}
+
+
+def test_one_critic_over_dictionaries_of_several_groups(fresh):
+    env = NamedTeam(ProbeConfig())
+    team = fresh("probe/team", "algorithm.gamma=0.9", algorithm="mappo", iterations=60, env=env)
+    played = team.transitions(num_envs=64)
+    seen = played["seers"].observation["number"][..., 0].mean(-1)
+    value = played["blind"].extras["value"][..., 0]
+    assert np.polyfit(seen.ravel(), value.ravel(), 1)[0] == pytest.approx(1.0, abs=0.15)
+
+
+class NamedState(TwoStep):
+    """`TwoStep` whose global state is a dictionary."""
+
+    @property
+    def spec(self):
+        return dataclasses.replace(super().spec, state_shape={"start": (1,), "second": (2,)})
+
+    def _see(self, place):
+        observation, state = super()._see(place)
+        return observation, {"start": state[:1], "second": state[1:]}
+
+
+def test_a_mixer_that_reads_a_dictionary_as_the_state(fresh):
+    fields = ("algorithm.gamma=1.0", "algorithm.epsilon_end=1.0", "experiment.updates=16")
+    team = fresh("probe/two_step", *fields, algorithm="qmix", iterations=250, env=NamedState(ProbeConfig()))
+    assert team.returns()["agents"] == pytest.approx(8.0)
+
+
+def test_a_critic_that_reads_a_dictionary_as_the_state(fresh):
+    """The team learns to agree, so the second step is worth 8."""
+    fields = ("algorithm.critic_sees=state", "algorithm.gamma=1.0")
+    team = fresh("probe/two_step", *fields, algorithm="mappo", iterations=60, env=NamedState(ProbeConfig()))
+    played = team.transitions(num_envs=64)["agents"]
+    second = played.state["second"][..., 1] == 1
+    assert second.any()
+    np.testing.assert_allclose(played.extras["value"][second], 8.0, atol=0.5)
+
+
 # ------------------------------------------------------------------------------------------- groups that are taken
 
 
@@ -142,6 +241,22 @@ def test_the_listener_learns_beside_a_random_speaker(algorithm):
     team = build_algorithm(config, build_env(config))
     assert list(team.groups) == ["listener"]
     assert team.groups["listener"].joint is None and team.groups["listener"].rates_actions_of == ()
+
+
+@pytest.mark.parametrize("algorithm", ["mappo", "qmix", "maddpg"])
+def test_a_run_beside_a_partner_that_takes_a_group(algorithm, tmp_path):
+    """The critic sees the listener's 11 numbers and its id, and rates its 5 actions; of the speaker it sees nothing."""
+    words = ["task.actions=continuous"] if algorithm == "maddpg" else []
+    replay = ["experiment.updates=2", "experiment.random_frames=0", "buffer.size=1024"] if algorithm != "mappo" else []
+    config = compose([f"task={SPEAKER}", f"algorithm={algorithm}", *BRIEF, *words, *replay, "partners.speaker=random"])
+    config = dataclasses.replace(config, run_dir=str(tmp_path / "run"))
+    (summary,) = train(config)
+    assert summary.frames == 128
+    learner = load(tmp_path / "run").learner
+    assert list(learner) == ["listener"]
+    kernels = [leaf.shape for path, leaf in paths_and_leaves(learner) if "critic" in path and "kernel" in path]
+    wanted = {"mappo": {(12, 8), (8, 1)}, "maddpg": {(12 + 5, 8), (8, 1)}, "qmix": set()}
+    assert set(kernels) == wanted[algorithm]
 
 
 @pytest.mark.parametrize("field", ["algorithm.groups.speaker=ippo", "model.groups.speaker.layers=[8]"])
