@@ -50,7 +50,8 @@ def main(arguments: list[str] | None = None) -> None:
 def make_program(options: Any, size: int, with_replay: bool, devices: list[Any]) -> common.Program:
     from covey.experiment.configuration.compose import compose
     from covey.experiment.running.build import build_algorithm, build_env
-    from covey.loops.online import make_learning, make_online_loop
+    from covey.loops.learning import make_learning
+    from covey.loops.online import make_online_loop
 
     overrides = [f"algorithm={options.algorithm}", f"task={options.task}", f"buffer.size={size}", *options.overrides]
     config = compose([*overrides, "experiment.devices=1"])

@@ -25,7 +25,7 @@ import covey
 from covey.algorithms.seats import learned_part, played_by_team, taken_groups, with_learned_part
 from covey.checks import at_least
 from covey.envs.batch import BatchedEnv
-from covey.loops.base import DEVICE_AXIS, Loop, LoopInputs, StatePart, in_chunks
+from covey.loops.base import DEVICE_AXIS, Loop, LoopInputs, StatePart, repeat
 from covey.loops.config import ExperimentConfig
 from covey.loops.rollout import episode_means, init_actor, unroll
 from covey.metrics import scored_groups
@@ -115,11 +115,14 @@ def make_evolution(inputs: LoopInputs) -> Loop:
         key_learner, key_train = jax.random.split(key)
         return EvolutionState(learner=algorithm.init(key_learner), key=key_train, iteration=jnp.zeros((), jnp.int32))
 
+    def advance(state: EvolutionState, num_iterations: Array) -> tuple[EvolutionState, dict[str, Array]]:
+        return repeat(iterate, state, num_iterations, max_iterations)
+
     everywhere = NamedSharding(mesh, P())
     max_iterations = 32
     return Loop(
         init=jax.jit(init, out_shardings=everywhere),
-        advance=jax.jit(in_chunks(iterate, max_iterations), donate_argnums=0, out_shardings=everywhere),
+        advance=jax.jit(advance, donate_argnums=0, out_shardings=everywhere),
         learner=lambda state: state.learner,
         with_learner=lambda state, learner: dataclasses.replace(state, learner=learner),
         saved=saved,

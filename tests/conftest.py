@@ -134,7 +134,9 @@ def make_team(
     from covey.algorithms.base import make_team as join_groups
     from covey.experiment.configuration.compose import compose
     from covey.experiment.running.build import build_env, build_group
-    from covey.loops.online import DEVICE_AXIS, make_learning, make_online_loop
+    from covey.loops.base import DEVICE_AXIS
+    from covey.loops.learning import make_learning
+    from covey.loops.online import make_online_loop
 
     tiny = (*TINY[model], *TINY_LOOP[registry.algorithms[algorithm].loop])
     if any(text.startswith("algorithm.minibatch_size=") for text in overrides):  # only one of the two may be given

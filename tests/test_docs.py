@@ -75,7 +75,12 @@ def pages(site: Path) -> Iterator[tuple[Path, Links]]:
 
 def check_all_that_is_registered_has_a_page(site: Path) -> None:
     kinds = {"tasks": registry.tasks, "algorithms": registry.algorithms, "models": registry.models}
-    wanted = [f"generated/{kind}/{entry.name}.html" for kind, entries in kinds.items() for entry in entries]
+    wanted = [
+        f"generated/{kind}/{entry.name}.html"
+        for kind, entries in kinds.items()
+        for entry in entries
+        if entry.built_in  # other tests register things of their own
+    ]
     assert len(wanted) > 150
     assert [name for name in wanted if not (site / name).is_file()] == []
     command_line = (site / "generated" / "reference" / "command-line.html").read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +17,12 @@ import numpy as np
 
 from covey.types import Array, GroupSpec, Observation, ObservationShape, Shape
 
+_T = TypeVar("_T")
+
 AGENT_ID = "agent_id"  # the entry that tells an agent who it is (`envs.wrappers.AgentIds`)
 
 
-def map_entries(function: Callable[..., Any], shape: ObservationShape, *others: Any) -> Any:
+def map_entries(function: Callable[..., _T], shape: ObservationShape, *others: Any) -> _T | dict[str, _T]:
     """`function(shape, …)` of the array, or a dictionary of the results for each entry.
 
     `others` have the same structure, and are passed along. (For JAX, the tuple of a shape is a tree of numbers.)

@@ -26,6 +26,7 @@ from covey.algorithms.qlearning import (
     q_targets,
     warm_up,
 )
+from covey.loops.offline import make_offline_loop
 from covey.networks.mixing import make_monotonic_mixer
 from covey.networks.network import make_model, make_network
 from covey.types import Discrete, EnvSpec, GroupSpec
@@ -141,6 +142,20 @@ def test_qmix_finds_that_agreeing_is_worth_8(trained):
     np.testing.assert_allclose(values[2], [[0, 1], [1, 8]], atol=0.5)
     np.testing.assert_allclose(values[1], 7, atol=0.3)
     np.testing.assert_allclose(values[0].max(axis=1), [7, 8], atol=0.3)
+
+
+def test_qmix_finds_the_same_in_a_fixed_set_of_transitions(fresh):
+    """Recorded once at random; then nothing acts any more, and the algorithm does not know."""
+    team = fresh("probe/two_step", *TWO_STEP, algorithm="qmix", iterations=0)
+    recorded = team.transitions(num_envs=32, num_steps=64)  # with ε = 1: at random
+
+    loop = make_offline_loop(team.algorithm, recorded, batch_size=64, updates=16, num_iterations=250)
+    state = loop.init(jax.random.key(0))
+    for _ in range(10):
+        state, _ = loop.advance(state, jnp.int32(25))
+    learned = dataclasses.replace(team, state=dataclasses.replace(team.state, learner=loop.learner(state)))
+    assert learned.returns()["agents"] == pytest.approx(8.0)
+    np.testing.assert_allclose(joint_values(learned, QMIX)[2], [[0, 1], [1, 8]], atol=0.5)
 
 
 def test_a_sum_of_values_settles_for_7(trained):

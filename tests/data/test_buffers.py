@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from covey.data.buffer import BufferConfig, Place
-from covey.data.replay import HOST_PART, importance, make_replay, pack, rows_length, unpack
+from covey.data.replay import HOST_PART, importance, make_replay, rows_length
+from covey.data.source import pack, unpack
 from covey.types import Transition
 
 ENVS, AGENTS, LENGTH = 3, 2, 5

@@ -41,13 +41,23 @@ def best(name, observation, first):
             return {GROUP: jnp.ones(2, jnp.int32)}
         case "groups":
             return {"copiers": observation["copiers"][:, 0].astype(jnp.int32), "guessers": jnp.zeros(1, jnp.int32)}
+        case "team":
+            return {"seers": (observation["seers"][:, 0] > 0).astype(jnp.int32), "blind": jnp.zeros(1, jnp.int32)}
+        case "team_two_step":
+            return {"leader": jnp.ones(1, jnp.int32), "follower": jnp.ones(1, jnp.int32)}
+        case "team_target":
+            return {"near": observation["near"][:, :1], "far": observation["far"][:, :2]}
         case _:
             return {GROUP: jnp.zeros(2, jnp.int32)}
 
 
 def turned(actions, name):
     """The worst play: every choice another one."""
-    worst = {"target": lambda a: jnp.clip(a - 1.0, -2, 2), "choices": lambda a: (a + 1) % jnp.array([2, 3])}
+    worst = {
+        "target": lambda a: jnp.clip(a - 1.0, -2, 2),
+        "team_target": lambda a: a - 1.0,
+        "choices": lambda a: (a + 1) % jnp.array([2, 3]),
+    }
     return jax.tree.map(worst.get(name, lambda a: 1 - a), actions)
 
 
@@ -117,6 +127,22 @@ def test_groups():
     assert np.all(returns("groups", turned)[0]["copiers"] == 0.0)
 
 
+TEAMS = {"team": (1.0, 0.0, 1), "team_two_step": (8.0, 7.0, 2), "team_target": (2.0, 0.0, 2)}
+
+
+@pytest.mark.parametrize("name", TEAMS)
+def test_groups_that_share_a_reward(name):
+    """In `team`, the mean of the numbers is added: −1, 0 or 1."""
+    good, bad, steps = TEAMS[name]
+    first, second = make_env(f"probe/{name}").spec.shared_rewards[0]
+    for change, earned in ((lambda actions, name: actions, good), (turned, bad)):
+        total, length = returns(name, change)
+        assert np.all(length == steps)
+        np.testing.assert_array_equal(total[first][:, :1], total[second])
+        offsets = {-1.0, 0.0, 1.0} if name == "team" else {0.0}
+        assert set(np.round(total[second].ravel() - earned, 4)) == offsets
+
+
 def test_memory_shows_its_cue_once():
     env = make_env("probe/memory")
     cues = set()
@@ -147,4 +173,4 @@ def test_selfish_agents_cost_the_group():
 
 def test_every_probe_is_played_here():
     names = {entry.name.removeprefix("probe/") for entry in registry.tasks if entry.name.startswith("probe/")}
-    assert names == {*GAMES, "observed", "death", "groups", "selfish"}
+    assert names == {*GAMES, *TEAMS, "observed", "death", "groups", "selfish"}

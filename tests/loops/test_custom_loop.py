@@ -21,7 +21,7 @@ from covey.experiment.configuration.config import with_devices
 from covey.experiment.recording.checkpoint import Checkpoints
 from covey.experiment.recording.run_directory import RunDirectory
 from covey.experiment.running.build import has_own_code
-from covey.loops.base import in_chunks
+from covey.loops.base import repeat
 from covey.loops.config import ExperimentConfig
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -151,7 +151,10 @@ def test_ascent_direction_by_hand():
 
 
 def test_chunks_of_any_length_are_one_program():
-    advance = jax.jit(in_chunks(lambda state: (state + 1, {"double": 2.0 * state}), max_iterations=4))
+    @jax.jit
+    def advance(state, num_iterations):
+        return repeat(lambda state: (state + 1, {"double": 2.0 * state}), state, num_iterations, max_iterations=4)
+
     state, metrics = advance(jnp.float32(1.0), 3)
     assert state == 4.0
     np.testing.assert_array_equal(metrics["double"], [2.0, 4.0, 6.0, np.nan])

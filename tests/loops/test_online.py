@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from covey.loops.online import updates_due
+from covey.loops.learning import updates_due
 
 TASK = ("probe/memory", "algorithm.sequence_length=4", "algorithm.epochs=2")
 OPTIONS = {"model": "gru", "num_envs": 8, "rollout_length": 8, "iterations": 7}

@@ -146,9 +146,11 @@ def every_n_updates(
         return compute()
 
     def nothing() -> Result:
-        return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(compute))
+        zeros: Result = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(compute))
+        return zeros
 
-    return jax.lax.cond(any_seed(updates % n == 0), compute, otherwise or nothing)
+    result: Result = jax.lax.cond(any_seed(updates % n == 0), compute, otherwise or nothing)
+    return result
 
 
 def add_users_loss(grads: PyTree, context: Context, group: str, params: PyTree, batch: Any) -> tuple[PyTree, PyTree]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 
-from covey.networks.network import Model, Network, apply_after, apply_with_successors, make_network
+from covey.networks.network import Model, apply_after, apply_with_successors, make_network
 from covey.observations import flat_size, flatten
 from covey.types import (
     ActionSpec,
@@ -19,6 +19,7 @@ from covey.types import (
     EnvSpec,
     Key,
     MultiDiscrete,
+    Network,
     Observation,
     ObservationShape,
     PyTree,

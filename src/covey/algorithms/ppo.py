@@ -393,7 +393,7 @@ def make_samples(ppo: Ppo, state: PpoState, batch: Batch, key: Key) -> Samples:
     )
     num_steps = transitions.last.shape[0]
     length = num_steps // jax.tree.leaves(batch.carries)[0].shape[0] if policy.recurrent else 1
-    sequences = jax.tree.map(lambda x: cut(x, length), steps)
+    sequences: Samples = jax.tree.map(lambda x: cut(x, length), steps)
     carry = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch.carries)
     return dataclasses.replace(sequences, carry=carry)
 
@@ -457,7 +457,8 @@ def update_minibatch(
         part = take(samples, block)
         if moments is not None:
             part = dataclasses.replace(part, advantage=normalise(part.advantage, moments))
-        return jax.grad(ppo_loss, has_aux=True)(state.params, ppo, part, state.value_moments, coefficients)
+        grads, metrics = jax.grad(ppo_loss, has_aux=True)(state.params, ppo, part, state.value_moments, coefficients)
+        return grads, metrics
 
     if ppo.context.hooks.loss:  # a user's loss need not be a mean over the minibatch
         grads, metrics = gradient(indices)

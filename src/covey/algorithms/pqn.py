@@ -193,8 +193,9 @@ def make_samples(pqn: Pqn, state: PqnState, batch: Batch) -> Samples:
         carry=None,
     )
     length = steps.last.shape[0] if pqn.network.recurrent else 1
-    sequences = jax.tree.map(lambda x: cut(x, length), samples)
-    return jax.lax.stop_gradient(dataclasses.replace(sequences, carry=carry))
+    sequences: Samples = jax.tree.map(lambda x: cut(x, length), samples)
+    sequences = jax.lax.stop_gradient(dataclasses.replace(sequences, carry=carry))
+    return sequences
 
 
 # ---------------------------------------------------------------------------------------------------- loss and update
@@ -216,7 +217,8 @@ def update_minibatch(
     """One gradient step on the samples at `indices [n]`, and the metrics of their loss."""
 
     def gradient(block: Array) -> tuple[PyTree, dict[str, Array]]:
-        return jax.grad(q_loss, has_aux=True)(state.params, pqn, take(samples, block))
+        grads, metrics = jax.grad(q_loss, has_aux=True)(state.params, pqn, take(samples, block))
+        return grads, metrics
 
     grads, metrics = mean_over_blocks(gradient, indices, pqn.num_agents)
     grads = mean_over_devices(grads, pqn.context.device_axis)

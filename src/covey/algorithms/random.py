@@ -30,7 +30,9 @@ def make_random_team(spec: EnvSpec) -> Algorithm:
 def make_random_group(spec: EnvSpec, group: str) -> Algorithm:
     action = spec.groups[group].action
 
-    def act(acting: PyTree, timestep: TimeStep, carry: PyTree, key: Key, explore: bool) -> tuple[Array, dict, PyTree]:
+    def act(
+        acting: PyTree, timestep: TimeStep, carry: PyTree, key: Key, explore: bool
+    ) -> tuple[Array, dict[str, Array], PyTree]:
         step = timestep.groups[group]
         return sample_uniform(action, step.alive.shape, step.action_mask, key), {}, carry
 

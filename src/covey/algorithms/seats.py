@@ -187,7 +187,8 @@ def successor_step(group: str, steps: Transition) -> TimeStep:
         next_state=steps.next_state,
         metrics={},
     )
-    return jax.tree.map(flat, timestep)
+    flattened: TimeStep = jax.tree.map(flat, timestep)
+    return flattened
 
 
 def partners_next_action(

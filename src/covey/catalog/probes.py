@@ -19,6 +19,9 @@ _PROBES = {
     "memory": ("Memory", "a cue to remember: best 1, without memory 0.5"),
     "two_step": ("TwoStep", "two agents must agree in the second step: best 8, by a sum of values 7"),
     "groups": ("TwoGroups", "two unlike groups: best 1 and 0.5"),
+    "team": ("Team", "two groups share a reward: values are 1 plus what one of them sees"),
+    "team_two_step": ("TeamTwoStep", "two groups must agree in the second step: best 8, each group by itself 7"),
+    "team_target": ("TeamTarget", "two groups with continuous actions share a reward: best 2"),
 }
 for _name, (_class, _description) in _PROBES.items():
     register_task(

@@ -25,42 +25,29 @@ from jax.experimental.compute_on import compute_on
 
 from covey.data import sum_tree
 from covey.data.buffer import BufferConfig, Place
-from covey.types import Array, Batch, Key, PyTree, Transition, pytree
+from covey.data.source import Sample, Source, Transitions, pack, unpack
+from covey.types import Array, Batch, Key, PyTree
 
-SHARED = ("state", "next_state", "reset", "truncated", "last")  # of the environment, the same for all groups
 HOST_PART = "steps"  # of a state whose steps are in the host's memory
 LEAST_PRIORITY = 1e-6  # what was learned perfectly must still come up now and then
-Transitions = dict[str, Transition]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Replay:
-    """A buffer as pure functions.
+class Replay(Source):
+    """A source that grows.
 
     init(transitions) -> state                           `transitions` of one step [B], for their shapes
     add(state, transitions [T, B]) -> state
     can_sample(state) -> []
     held(state) -> []                                    steps of each environment that are stored, up to `length`
-    sample(state, key) -> Sample
-    set_priorities(state, sample, priorities [N]) -> state
     """
 
     init: Callable[[Transitions], PyTree]
     add: Callable[[PyTree, Transitions], PyTree]
     can_sample: Callable[[PyTree], Array]
     held: Callable[[PyTree], Array]
-    sample: Callable[[PyTree, Key], Sample]
-    set_priorities: Callable[[PyTree, Sample, Array], PyTree]
     length: int  # steps of each environment that fit
     in_host: bool = False  # the state's `HOST_PART` is in the host's memory
-
-
-@pytree
-class Sample:
-    """A batch of N sequences, and where they are in the buffer."""
-
-    batch: Batch
-    indices: Array | None
 
 
 def make_replay(
@@ -106,7 +93,8 @@ def make_replay(
         return Sample(batch=Batch(transitions=transitions, weight=weight), indices=sampled.indices)
 
     def can_sample(state: PyTree) -> Array:
-        return buffer.can_sample(state["buffer"])
+        enough: Array = buffer.can_sample(state["buffer"])
+        return enough
 
     def held(state: PyTree) -> Array:
         return jnp.where(state["buffer"].is_full, length, state["buffer"].current_index)
@@ -201,7 +189,8 @@ def _read_on_host(held: Array, places: Array) -> Array:
     )
     with compute_on("device_host"):
         read = jax.lax.gather(held, places, window, slice_sizes=(1, 1, *held.shape[2:]), mode="promise_in_bounds")
-    return jax.device_put(read, jax.memory.Space.Device)
+    on_device: Array = jax.device_put(read, jax.memory.Space.Device)
+    return on_device
 
 
 # --------------------------------------------------------------------------------------------------------- helpers
@@ -229,17 +218,3 @@ def importance(probabilities: Array, exponent: float, device_axis: str | None = 
     if device_axis is not None:
         least = jax.lax.pmin(least, device_axis)
     return jnp.where(possible, (least / jnp.where(possible, probabilities, 1.0)) ** exponent, 0.0)
-
-
-def pack(transitions: Transitions) -> dict[str, Any]:
-    """What is stored: each group's own, and once what they share."""
-    first = next(iter(transitions.values()))
-    own = {
-        group: {field.name: getattr(part, field.name) for field in dataclasses.fields(part) if field.name not in SHARED}
-        for group, part in transitions.items()
-    }
-    return {"shared": {name: getattr(first, name) for name in SHARED}, "groups": own}
-
-
-def unpack(packed: dict[str, Any]) -> Transitions:
-    return {group: Transition(**own, **packed["shared"]) for group, own in packed["groups"].items()}

@@ -43,4 +43,4 @@ def with_new(tree: Any, leaves: Array) -> Any:
 
 def _first(level: int) -> int:
     """Where a level begins in the array of nodes."""
-    return 2**level - 1
+    return (1 << level) - 1

@@ -121,7 +121,8 @@ def make_bare_env(name: str, config: TaskConfig) -> Env:
     entry = registry.tasks[name]
     if entry.built_in:
         try:
-            return entry.make_function()(config)
+            env: Env = entry.make_function()(config)
+            return env
         except CoveyError:
             raise
         except Exception as error:
@@ -129,7 +130,8 @@ def make_bare_env(name: str, config: TaskConfig) -> Env:
             raise UsageError(f"task '{name}' cannot be made with these fields: {what}") from error
     from covey.envs.check import run_users_code
 
-    return run_users_code(f"task {name}", "making it", lambda: entry.make_function()(config))
+    users_env: Env = run_users_code(f"task {name}", "making it", lambda: entry.make_function()(config))
+    return users_env
 
 
 def first_step(

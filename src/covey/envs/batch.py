@@ -117,7 +117,8 @@ class BatchedEnv:
             # Seeds that train at once come here together. One whose pool is not used up keeps it, as if it were alone.
             new = (pool, pool_first, jnp.zeros((), jnp.int32))
             old = (state.pool, state.pool_first, state.used)
-            return jax.tree.map(lambda new, old: jnp.where(used_up, new, old), new, old)
+            pool, pool_first, used = jax.tree.map(lambda new, old: jnp.where(used_up, new, old), new, old)
+            return pool, pool_first, used
 
         pool, pool_first, used = jax.lax.cond(
             any_seed(used_up),
@@ -202,7 +203,8 @@ def add_step(episodes: Episodes, timestep: TimeStep, spec: EnvSpec) -> Episodes:
 
 def restart_episodes(episodes: Episodes, ended: Array, spec: EnvSpec) -> Episodes:
     fresh = init_episodes(spec, ended.shape[0])
-    return jax.tree.map(lambda new, old: jnp.where(ended, new, old), fresh, episodes)
+    restarted: Episodes = jax.tree.map(lambda new, old: jnp.where(ended, new, old), fresh, episodes)
+    return restarted
 
 
 def episode_values(episodes: Episodes, scored: Sequence[str] | None = None) -> dict[str, Array]:

@@ -14,7 +14,7 @@ import sysconfig
 import traceback
 from collections.abc import Callable, Mapping, Sequence, Sized
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -41,6 +41,8 @@ from covey.types import (
     PyTree,
     TimeStep,
 )
+
+_T = TypeVar("_T")
 
 REDUCTIONS = ("sum", "last", "max")
 NUM_ENVS = 16
@@ -202,7 +204,7 @@ def _trace(name: str, what: str, function: Callable[..., Any], *arguments: Any) 
     return result
 
 
-def run_users_code(name: str, what: str, function: Callable[..., Any], *arguments: Any) -> Any:
+def run_users_code(name: str, what: str, function: Callable[..., _T], *arguments: Any) -> _T:
     """What `function` gives; an error inside becomes one line that says where in the user's own files it is."""
     try:
         return function(*arguments)

@@ -25,6 +25,7 @@ from covey.types import (
     GroupSpec,
     Key,
     MultiDiscrete,
+    Observation,
     ObservationShape,
     PyTree,
     TimeStep,
@@ -69,7 +70,7 @@ class Probe:
         """Probes have nothing to see: a grey square whose shade is the step."""
         return [np.full((64, 64, 3), 40 + 180 * i // max(1, len(states) - 1), np.uint8) for i in range(len(states))]
 
-    def zeros(self) -> Array:
+    def zeros(self) -> Observation:
         return map_entries(lambda shape: jnp.zeros((self.agents, *shape)), self.observation_shape)
 
 
@@ -360,3 +361,106 @@ class TwoGroups(Probe):
         }
         observations = {"copiers": state[:-1, None], "guessers": jnp.zeros((1, 3))}
         return state, next_step(observations, rewards, terminated=jnp.ones((), bool))
+
+
+class Team(Probe):
+    """Two unlike groups that share one reward: `seers` of a number each, +1 or −1, and one agent that is `blind`.
+
+    One step. The reward is the mean of the numbers, plus the share of agents that act right: a seer takes action 1 for
+    +1 and 0 for −1, the blind agent always 0. With right actions the value is 1 plus the mean of the numbers, which the
+    blind agent's critic knows only if it sees the seers. The reward is a sum of terms that each belong to one agent.
+    """
+
+    sharing = ("seers", "blind")
+
+    def group_specs(self) -> dict[str, GroupSpec]:
+        return {
+            "seers": GroupSpec(num_agents=self.agents, observation_shape=(1,), action=Discrete(2), shared_reward=True),
+            "blind": GroupSpec(num_agents=1, observation_shape=(3,), action=Discrete(3), shared_reward=True),
+        }
+
+    @property
+    def spec(self) -> EnvSpec:
+        return EnvSpec(
+            groups=self.group_specs(),
+            time_limit=self.config.time_limit,
+            returns="sum of the team's rewards",
+            keeps_lifetimes=True,
+            shared_rewards=(self.sharing,),
+        )
+
+    def _see(self, seen: Any) -> dict[str, Array]:
+        return {"seers": seen[:, None], "blind": jnp.zeros((1, 3))}
+
+    def reset(self, key: Key) -> tuple[PyTree, TimeStep]:
+        seen = jax.random.rademacher(key, (self.agents,), jnp.float32)
+        return seen, first_step(self._see(seen))
+
+    def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
+        right = jnp.concatenate([action["seers"] == (state > 0), action["blind"] == 0])
+        reward = jnp.mean(state) + jnp.mean(right.astype(jnp.float32))
+        return state, next_step(self._see(state), dict.fromkeys(self.sharing, reward), terminated=jnp.ones((), bool))
+
+
+class TeamTwoStep(Team):
+    """The game of `TwoStep` between two groups of one agent, without a global state; `follower` also sees a zero.
+
+    Best is 8. Groups that learn by themselves, or a sum of their values, settle for 7.
+    """
+
+    sharing = ("leader", "follower")
+
+    def group_specs(self) -> dict[str, GroupSpec]:
+        return {
+            "leader": GroupSpec(num_agents=1, observation_shape=(3,), action=Discrete(2), shared_reward=True),
+            "follower": GroupSpec(num_agents=1, observation_shape=(4,), action=Discrete(2), shared_reward=True),
+        }
+
+    def _see(self, seen: Any) -> dict[str, Array]:
+        place = jax.nn.one_hot(seen, 3)[None]
+        return {"leader": place, "follower": jnp.pad(place, ((0, 0), (0, 1)))}
+
+    def reset(self, key: Key) -> tuple[PyTree, TimeStep]:
+        return jnp.zeros((), jnp.int32), first_step(self._see(jnp.zeros((), jnp.int32)))
+
+    def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
+        ones = action["leader"][0] + action["follower"][0]
+        reward = jnp.array([0.0, 7.0, jnp.array([0.0, 1.0, 8.0])[ones]])[state]
+        place = jnp.where(state == 0, 1 + action["leader"][0], state)
+        return place, next_step(self._see(place), dict.fromkeys(self.sharing, reward), terminated=state > 0)
+
+
+class TeamTarget(Team):
+    """Continuous, two steps: `near` agents see and name one number each, the `far` agent two, all in [−1, 1].
+
+    All earn 1 − the mean of the squared errors of all numbers, at each step. The best return is 2, and the best values
+    are 1 + γ at the first step and 1 at the second. The last thing seen is the step, 0 or 1.
+    """
+
+    sharing = ("near", "far")
+
+    def group_specs(self) -> dict[str, GroupSpec]:
+        one, two = (Continuous(low=(-2.0,) * size, high=(2.0,) * size) for size in (1, 2))
+        return {
+            "near": GroupSpec(num_agents=self.agents, observation_shape=(2,), action=one, shared_reward=True),
+            "far": GroupSpec(num_agents=1, observation_shape=(3,), action=two, shared_reward=True),
+        }
+
+    def _see(self, seen: Any) -> dict[str, Array]:
+        numbers, elapsed = seen
+        near, far = numbers[:-2, None], numbers[None, -2:]
+        return {
+            "near": jnp.concatenate([near, jnp.full_like(near, elapsed)], -1),
+            "far": jnp.append(far, elapsed)[None],
+        }
+
+    def reset(self, key: Key) -> tuple[PyTree, TimeStep]:
+        state = (jax.random.uniform(key, (self.agents + 2,), minval=-1.0, maxval=1.0), jnp.zeros(()))
+        return state, first_step(self._see(state))
+
+    def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
+        numbers, elapsed = state
+        named = jnp.concatenate([action["near"][:, 0], action["far"][0]])
+        reward = 1.0 - jnp.mean(jnp.square(named - numbers))
+        after = (numbers, elapsed + 1)
+        return after, next_step(self._see(after), dict.fromkeys(self.sharing, reward), terminated=elapsed >= 1)

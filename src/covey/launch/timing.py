@@ -27,13 +27,8 @@ from covey.errors import UsageError
 from covey.experiment.configuration.config import Config, num_cores
 from covey.experiment.running.build import build_algorithm, build_env, build_loop
 from covey.experiment.running.devices import start_jax
-from covey.loops.base import Loop, state_shapes
-from covey.loops.online import (
-    DEVICE_AXIS,
-    TrainState,
-    add_device_axis,
-    drop_device_axis,
-)
+from covey.loops.base import DEVICE_AXIS, Loop, state_shapes
+from covey.loops.online import TrainState, add_device_axis, drop_device_axis
 from covey.types import Algorithm, Array, Batch, Key, PyTree
 
 ROUNDS = 3  # the best one counts, because other processes can only make it slower

@@ -118,32 +118,32 @@ def state_shapes(loop: Loop, key: Key) -> PyTree:
     )
 
 
-def in_chunks(
-    iterate: Callable[[PyTree], tuple[PyTree, dict[str, Array]]], max_iterations: int
-) -> Callable[[PyTree, Array], tuple[PyTree, dict[str, Array]]]:
-    """`Loop.advance` out of one iteration, `iterate(state) -> (state, metrics)`; to be jitted.
+def repeat(
+    iterate: Callable[[PyTree], tuple[PyTree, dict[str, Array]]],
+    state: PyTree,
+    num_iterations: Array,
+    max_iterations: int,
+) -> tuple[PyTree, dict[str, Array]]:
+    """Calls `iterate(state) -> (state, metrics)` `num_iterations` times; metrics are `[max_iterations, …]`, NaN where
+    nothing was done.
 
-    The number of iterations is traced, so that chunks of every length are one program. Rows of metrics beyond it are
-    NaN.
+    The number is traced: one program does for every number of iterations.
     """
     # Jitted, so that it is traced once for its shapes and its body; `inline` leaves the program as it is.
     iterate = jax.jit(iterate, inline=True)
+    with jax.disable_jit(False):  # with `jit=false`, loops would be traced round by round for their shapes alone
+        shapes = jax.eval_shape(iterate, state)[1]
+    empty = jax.tree.map(lambda x: jnp.full((max_iterations, *x.shape), jnp.nan, x.dtype), shapes)
 
-    def advance(state: PyTree, num_iterations: Array) -> tuple[PyTree, dict[str, Array]]:
-        with jax.disable_jit(False):  # with `jit=false`, loops would be traced round by round for their shapes alone
-            shapes = jax.eval_shape(iterate, state)[1]
-        empty = jax.tree.map(lambda x: jnp.full((max_iterations, *x.shape), jnp.nan, x.dtype), shapes)
+    def body(i: Array, loop: tuple[PyTree, dict[str, Array]]) -> tuple[PyTree, dict[str, Array]]:
+        state, history = loop
+        state, metrics = iterate(state)
+        # By slices: a scatter takes ten times as long to compile.
+        written = jax.tree.map(lambda h, x: jax.lax.dynamic_update_index_in_dim(h, x, i, 0), history, metrics)
+        return state, written
 
-        def body(i: Array, chunk: tuple[PyTree, dict[str, Array]]) -> tuple[PyTree, dict[str, Array]]:
-            state, history = chunk
-            state, metrics = iterate(state)
-            # By slices: a scatter takes ten times as long to compile.
-            written = jax.tree.map(lambda h, x: jax.lax.dynamic_update_index_in_dim(h, x, i, 0), history, metrics)
-            return state, written
-
-        return jax.lax.fori_loop(0, num_iterations, body, (state, empty))
-
-    return advance
+    state, history = jax.lax.fori_loop(0, num_iterations, body, (state, empty))
+    return state, history
 
 
 def num_bytes(tree: PyTree) -> int:
@@ -174,7 +174,7 @@ def join_seeds(axes: Mapping[str, Any], seeds: list[dict[str, PyTree]]) -> dict[
     return _by_axis(join, axes, *seeds)
 
 
-def _by_axis(function: Callable, axes: Mapping[str, Any], *trees: Mapping[str, PyTree]) -> dict[str, PyTree]:
+def _by_axis(function: Callable[..., Any], axes: Mapping[str, Any], *trees: Mapping[str, PyTree]) -> dict[str, PyTree]:
     """`function(axis of the seeds, leaf, …)` over the leaves of all trees."""
 
     def over(axis: Any, *parts: PyTree) -> PyTree:
@@ -182,4 +182,5 @@ def _by_axis(function: Callable, axes: Mapping[str, Any], *trees: Mapping[str, P
             return {name: over(axis[name], *(part[name] for part in parts)) for name in parts[0]}
         return jax.tree.map(lambda *leaves: function(axis, *leaves), *parts)
 
-    return over(axes, *trees)
+    mapped: dict[str, PyTree] = over(axes, *trees)
+    return mapped

@@ -9,7 +9,10 @@ from covey.algorithms.seats import played_by_team
 from covey.envs.base import Env
 from covey.envs.batch import Episodes, add_step, init_episodes, score_played
 from covey.ops.seeds import any_seed
-from covey.types import Algorithm, Array, Key, PyTree
+from covey.types import Algorithm, Array, Key, PyTree, TimeStep
+
+# Of all environments: states, time steps, carries, the episodes' statistics, which have ended; and the steps so far.
+Playing = tuple[PyTree, TimeStep, PyTree, Episodes, Array, Array]
 
 
 def play_episodes(
@@ -31,11 +34,12 @@ def play_episodes(
         jnp.zeros((), jnp.int32),
     )
 
-    def running(loop: tuple) -> Array:
-        *_, done, elapsed = loop
-        return (elapsed < spec.time_limit) & any_seed(~done.all())
+    def running(loop: Playing) -> Array:
+        _, _, _, _, done, elapsed = loop
+        more: Array = (elapsed < spec.time_limit) & any_seed(~done.all())
+        return more
 
-    def step(loop: tuple) -> tuple:
+    def step(loop: Playing) -> Playing:
         env_state, timestep, carry, episodes, done, elapsed = loop
         key_act, key_env = jax.random.split(jax.random.fold_in(key_play, elapsed))
         actions, extras, carry = algorithm.act(acting, timestep, carry, key_act, not deterministic)

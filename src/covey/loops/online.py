@@ -33,16 +33,15 @@ from jax.sharding import PartitionSpec as P
 from covey.algorithms.base import Hooks
 from covey.algorithms.random import make_random_team
 from covey.algorithms.seats import learned_part, played_by_team, select, taken_groups, with_learned_part
-from covey.data.replay import HOST_PART, Replay, make_replay
+from covey.data.replay import HOST_PART
 from covey.envs.base import Env
 from covey.envs.batch import BatchedEnv
-from covey.errors import UsageError
-from covey.loops.base import DEVICE_AXIS, Loop, LoopInputs, Sizes, StatePart, num_bytes
-from covey.loops.config import CollectingConfig, ReplayConfig
-from covey.loops.rollout import Actor, collect, episode_means, init_actor, unroll
+from covey.loops.base import DEVICE_AXIS, Loop, LoopInputs, Sizes, StatePart, num_bytes, repeat
+from covey.loops.config import CollectingConfig
+from covey.loops.learning import Learning, learn_from, make_learning, updates_due
+from covey.loops.rollout import Actor, EpisodeSums, collect, episode_means, init_actor, unroll
 from covey.metrics import scored_groups
 from covey.ops.devices import mean_over_devices, sum_over_devices
-from covey.ops.random import unrolled
 from covey.ops.seeds import any_seed, least_of_seeds
 from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep, pytree
 
@@ -59,16 +58,61 @@ class TrainState:
 
 
 SEED_AXES = TrainState(learner=0, actor=0, key=0, iteration=None, buffer=0)  # type: ignore[arg-type]
+_SPECS: Any = {"learner": P(), "actor": P(DEVICE_AXIS), "key": P(), "iteration": P(), "buffer": P(DEVICE_AXIS)}
+PLACES = TrainState(**_SPECS)  # what is split over the devices, and what each of them has
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Learning:
-    """Learning from replay: how often in an iteration, and for how many frames agents act at random before."""
+class OnlineTraining:
+    """What an iteration is made of. The functions below take it first; nothing in it changes while training.
 
-    replay: Replay
-    num_updates: int
-    random_frames: int
-    in_checkpoints: bool = True  # whether checkpoints hold the buffer
+    env               the environments of one device
+    rollout_length    steps that each of them takes in an iteration
+    schedule_frames   frames over which schedules run, from `progress` 0 to 1
+    shaping_frames    frames over which a task's shaping reward falls to zero; None: it stays
+    learning          from replay; None: an iteration updates once, from what it collected
+    together          several seeds train in one program
+    max_iterations    the most that one call of `advance` can do
+    """
+
+    env: BatchedEnv
+    algorithm: Algorithm
+    rollout_length: int
+    schedule_frames: int
+    shaping_frames: int | None = None
+    learning: Learning | None = None
+    hooks: Hooks = Hooks()
+    devices: list[Any]
+    together: bool = False
+    max_iterations: int = 32
+
+    @property
+    def frames_per_iteration(self) -> int:
+        """Counted on the host: numbers of frames overflow on a device."""
+        return self.env.num_envs * len(self.devices) * self.rollout_length
+
+    @property
+    def random_iterations(self) -> int:
+        return math.ceil(self.learning.random_frames / self.frames_per_iteration) if self.learning else 0
+
+    @property
+    def axis(self) -> str | None:
+        return DEVICE_AXIS if len(self.devices) > 1 else None
+
+    @property
+    def each_seed(self) -> Callable[..., Callable[..., Any]]:
+        return jax.vmap if self.together else _as_it_is
+
+    def device_key(self, key: Key) -> Key:
+        """A key of each device's own."""
+        return jax.random.fold_in(key, jax.lax.axis_index(self.axis)) if self.axis else key
+
+    def over_devices(self, function: Callable[..., Any], in_specs: Any, out_specs: Any) -> Callable[..., Any]:
+        """`function` on every device at once; with one device, as it is."""
+        if self.axis is None:
+            return function
+        mesh = Mesh(self.devices, (DEVICE_AXIS,))
+        return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
 
 def make_online_loop(
@@ -93,120 +137,27 @@ def make_online_loop(
     steps even under `jax.disable_jit`.
     """
     devices = devices or jax.devices()[:1]
-    each_seed = jax.vmap if together else _as_it_is
-    batched = BatchedEnv(env=env, num_envs=num_envs // len(devices), stagger=stagger, compile_steps=compile_steps)
-    frames_per_iteration = num_envs * rollout_length  # numbers of frames are not computed on the device: they overflow
-    random_iterations = math.ceil(learning.random_frames / frames_per_iteration) if learning else 0
-    axis = DEVICE_AXIS if len(devices) > 1 else None
-
-    def device_key(key: Key) -> Key:
-        return jax.random.fold_in(key, jax.lax.axis_index(axis)) if axis else key
-
-    def collect_batch(state: TrainState, key: Key) -> tuple[Actor, Batch, PyTree]:
-        acting = algorithm.acting(state.learner)
-        if learning is None:
-            return collect(batched, algorithm, acting, state.actor, key, rollout_length)
-        still_random = state.iteration < random_iterations
-        explorer = at_random_while(still_random, algorithm, env.spec) if random_iterations else algorithm
-        actor, transitions, sums = unroll(batched, explorer, acting, state.actor, key, rollout_length)
-        return actor, Batch(transitions=transitions), sums
-
-    def learn(state: TrainState, batch: Batch, key: Key, progress: Array) -> tuple[PyTree, PyTree, dict[str, Array]]:
-        """The learner, the buffer and metrics."""
-        if learning is None:
-            learner, metrics, _ = algorithm.update(state.learner, batch, key, progress)
-            return learner, state.buffer, metrics
-        buffer = learning.replay.add(state.buffer, batch.transitions)
-        ready = learning.replay.can_sample(buffer) & (state.iteration + 1 >= random_iterations)
-        collected = (state.iteration + 1) * rollout_length
-        num_updates = updates_due(learning, learning.replay.held(buffer), collected, state.iteration + 1)
-        rounds = jnp.where(any_seed(ready), least_of_seeds(num_updates), 0)
-        return learn_from_replay(algorithm, learning, state.learner, buffer, key, progress, rounds)
-
-    def iterate(state: TrainState) -> tuple[TrainState, dict[str, Array]]:
-        """One iteration of one seed, on each device."""
-        key_iteration = jax.random.fold_in(state.key, state.iteration)
-        key_collect, key_update = jax.random.split(device_key(key_iteration))
-        actor, batch, sums = collect_batch(state, key_collect)
-        shaped = state.iteration * (frames_per_iteration / shaping_frames) if shaping_frames else 0.0
-        batch = add_shaping(batch, jnp.maximum(0.0, 1.0 - shaped))
-        progress = state.iteration * (frames_per_iteration / schedule_frames)
-        learner, buffer, metrics = learn(state, batch, key_update, progress)
-        sums, metrics = sum_over_devices(sums, axis), mean_over_devices(metrics, axis)
-        means = episode_means(sums, scored_groups(env.spec.cooperating, taken_groups(algorithm, env.spec)))
-        metrics = metrics | {f"collection/{name}": value for name, value in means.items()}
-        if hooks.metrics:
-            metrics = hooks.metrics(metrics)
-        state = TrainState(learner=learner, actor=actor, key=state.key, iteration=state.iteration + 1, buffer=buffer)
-        return state, metrics
-
-    def chunk(state: TrainState, num_iterations: Array) -> tuple[TrainState, dict[str, Array]]:
-        state = without_device_axis(state)
-        # Jitted, so that it is traced once for its shapes and its body; `inline` leaves the program as it is.
-        iterate_all = jax.jit(each_seed(iterate, in_axes=(SEED_AXES,), out_axes=(SEED_AXES, 0)), inline=True)
-        with jax.disable_jit(False):  # with `jit=false`, loops would be traced round by round for their shapes alone
-            shapes = jax.eval_shape(iterate_all, state)[1]
-        empty = jax.tree.map(lambda x: jnp.full((max_iterations, *x.shape), jnp.nan, x.dtype), shapes)
-
-        def body(i: Array, loop: tuple[TrainState, dict[str, Array]]) -> tuple[TrainState, dict[str, Array]]:
-            state, history = loop
-            state, metrics = iterate_all(state)
-            # By slices: a scatter takes ten times as long to compile.
-            written = jax.tree.map(lambda h, x: jax.lax.dynamic_update_index_in_dim(h, x, i, 0), history, metrics)
-            return state, written
-
-        state, history = jax.lax.fori_loop(0, num_iterations, body, (state, empty))
-        return with_device_axis(state), history
-
-    def collect_one(state: TrainState) -> tuple[Actor, Array]:
-        actor, batch, sums = collect_batch(state, device_key(state.key))
-        # Everything that updates read goes into an output, or the compiler would drop the work that is to be timed.
-        read = [
-            (part.observation, part.state, part.extras, part.reward, part.last) for part in batch.transitions.values()
-        ]
-        checksum = sum(jnp.sum(leaf, dtype=jnp.float32) for leaf in jax.tree.leaves((read, sums)))
-        return actor, jnp.asarray(checksum)
-
-    def collect_only(state: TrainState) -> tuple[TrainState, Array]:
-        state = without_device_axis(state)
-        actor, checksum = each_seed(collect_one, in_axes=(SEED_AXES,))(state)
-        return with_device_axis(dataclasses.replace(state, actor=actor)), checksum[None]
-
-    over_devices = partial(_over_devices, devices=devices)
-    specs = {"learner": P(), "actor": P(DEVICE_AXIS), "key": P(), "iteration": P(), "buffer": P(DEVICE_AXIS)}
-    state_specs = TrainState(**specs)  # type: ignore[arg-type]
-
-    def init_actors(key: Key) -> Actor:
-        return init_actor(batched, algorithm, device_key(key))
-
-    def init_buffers(learner: PyTree, actor: Actor, key: Key) -> PyTree:
-        """Empty; what is stored is known from one step."""
-        if learning is None:
-            return ()
-        one_step = partial(unroll, batched, algorithm, num_steps=1)
-        _, step, _ = jax.eval_shape(one_step, algorithm.acting(learner), actor, key)
-        example = jax.tree.map(lambda x: jnp.zeros(x.shape[1:], x.dtype), step)
-        return learning.replay.init(example)
-
-    def init_on_device(learner: PyTree, key_actor: Key, key_train: Key) -> tuple[Actor, PyTree]:
-        actor = each_seed(init_actors)(key_actor)
-        return add_device_axis((actor, each_seed(init_buffers)(learner, actor, key_train)))
-
-    def init(key: Key) -> TrainState:
-        key_learner, key_actor, key_train = jnp.moveaxis(each_seed(partial(jax.random.split, num=3))(key), -1, 0)
-        learner = each_seed(algorithm.init)(key_learner)
-        start = over_devices(init_on_device, in_specs=(P(), P(), P()), out_specs=P(DEVICE_AXIS))
-        actor, buffer = start(learner, key_actor, key_train)
-        iteration = jnp.zeros((), jnp.int32)
-        return TrainState(learner=learner, actor=actor, key=key_train, iteration=iteration, buffer=buffer)
-
-    chunk_over_devices = over_devices(chunk, in_specs=(state_specs, P()), out_specs=(state_specs, P()))
-    collect_over_devices = over_devices(collect_only, in_specs=(state_specs,), out_specs=(state_specs, P(DEVICE_AXIS)))
+    training = OnlineTraining(
+        env=BatchedEnv(env=env, num_envs=num_envs // len(devices), stagger=stagger, compile_steps=compile_steps),
+        algorithm=algorithm,
+        rollout_length=rollout_length,
+        schedule_frames=schedule_frames,
+        shaping_frames=shaping_frames,
+        learning=learning,
+        hooks=hooks,
+        devices=devices,
+        together=together,
+        max_iterations=max_iterations,
+    )
+    chunk = training.over_devices(partial(advance, training), in_specs=(PLACES, P()), out_specs=(PLACES, P()))
+    timed = training.over_devices(
+        partial(collect_only, training), in_specs=(PLACES,), out_specs=(PLACES, P(DEVICE_AXIS))
+    )
     shardings = state_shardings(devices, learning is not None and learning.replay.in_host)
     parts = state_parts(learning)
     return Loop(
-        init=jax.jit(init, out_shardings=shardings),
-        advance=jax.jit(chunk_over_devices, donate_argnums=0),
+        init=jax.jit(partial(init_state, training), out_shardings=shardings),
+        advance=jax.jit(chunk, donate_argnums=0),
         learner=lambda state: state.learner,
         with_learner=lambda state, learner: dataclasses.replace(state, learner=learner),
         saved=partial(saved_parts, parts=parts),
@@ -214,10 +165,127 @@ def make_online_loop(
         parts=parts,
         shardings=shardings,
         max_iterations=max_iterations,
-        frames_per_iteration=frames_per_iteration,
+        frames_per_iteration=training.frames_per_iteration,
         sizes=partial(state_sizes, num_envs=num_envs, rollout_length=rollout_length, learning=learning),
-        collect=jax.jit(collect_over_devices),
+        collect=jax.jit(timed),
     )
+
+
+# ----------------------------------------------------------------------------------------------------- an iteration
+
+
+def collect_batch(training: OnlineTraining, state: TrainState, key: Key) -> tuple[Actor, Batch, EpisodeSums]:
+    """Steps the environments; returns the actor afterwards, what to learn from, and the episodes that ended."""
+    env, algorithm, num_steps = training.env, training.algorithm, training.rollout_length
+    acting = algorithm.acting(state.learner)
+    if training.learning is None:
+        return collect(env, algorithm, acting, state.actor, key, num_steps)
+    if training.random_iterations:
+        algorithm = at_random_while(state.iteration < training.random_iterations, algorithm, env.spec)
+    actor, transitions, sums = unroll(env, algorithm, acting, state.actor, key, num_steps)
+    return actor, Batch(transitions=transitions), sums
+
+
+def learn(
+    training: OnlineTraining, state: TrainState, batch: Batch, key: Key, progress: Array
+) -> tuple[PyTree, PyTree, dict[str, Array]]:
+    """Updates from what was collected, or puts it into the buffer and updates from that: learner, buffer, metrics."""
+    algorithm, learning = training.algorithm, training.learning
+    if learning is None:
+        learner, metrics, _ = algorithm.update(state.learner, batch, key, progress)
+        return learner, state.buffer, metrics
+    replay, done = learning.replay, state.iteration + 1
+    buffer = replay.add(state.buffer, batch.transitions)
+    ready = replay.can_sample(buffer) & (done >= training.random_iterations)
+    num_updates = updates_due(learning, replay.held(buffer), done * training.rollout_length, done)
+    rounds = jnp.where(any_seed(ready), least_of_seeds(num_updates), 0)
+    return learn_from(replay, algorithm, state.learner, buffer, key, progress, rounds)
+
+
+def iterate(training: OnlineTraining, state: TrainState) -> tuple[TrainState, dict[str, Array]]:
+    """One iteration of one seed, on each device: collect, learn, and the metrics of both."""
+    algorithm, spec, axis = training.algorithm, training.env.spec, training.axis
+    key_iteration = jax.random.fold_in(state.key, state.iteration)
+    key_collect, key_update = jax.random.split(training.device_key(key_iteration))
+    actor, batch, sums = collect_batch(training, state, key_collect)
+    batch = add_shaping(batch, shaping_factor(training, state.iteration))
+    progress = state.iteration * (training.frames_per_iteration / training.schedule_frames)
+    learner, buffer, metrics = learn(training, state, batch, key_update, progress)
+    sums, metrics = sum_over_devices(sums, axis), mean_over_devices(metrics, axis)
+    means = episode_means(sums, scored_groups(spec.cooperating, taken_groups(algorithm, spec)))
+    metrics = metrics | {f"collection/{name}": value for name, value in means.items()}
+    if training.hooks.metrics:
+        metrics = training.hooks.metrics(metrics)
+    state = TrainState(learner=learner, actor=actor, key=state.key, iteration=state.iteration + 1, buffer=buffer)
+    return state, metrics
+
+
+def shaping_factor(training: OnlineTraining, iteration: Array) -> Array:
+    """The share of a task's shaping reward that is left in an iteration."""
+    per_iteration = training.frames_per_iteration / training.shaping_frames if training.shaping_frames else 0.0
+    return jnp.maximum(0.0, 1.0 - iteration * per_iteration)
+
+
+def advance(training: OnlineTraining, state: TrainState, num_iterations: Array) -> tuple[TrainState, dict[str, Array]]:
+    """`num_iterations` of all seeds, on each device."""
+    each = training.each_seed(partial(iterate, training), in_axes=(SEED_AXES,), out_axes=(SEED_AXES, 0))
+    state, history = repeat(each, without_device_axis(state), num_iterations, training.max_iterations)
+    return with_device_axis(state), history
+
+
+def collect_only(training: OnlineTraining, state: TrainState) -> tuple[TrainState, Array]:
+    """Collection alone, to time it, with a checksum of all that updates read."""
+
+    def collect_one(state: TrainState) -> tuple[Actor, Array]:
+        actor, batch, sums = collect_batch(training, state, training.device_key(state.key))
+        # Everything that updates read goes into an output, or the compiler would drop the work that is to be timed.
+        read = [
+            (part.observation, part.state, part.extras, part.reward, part.last) for part in batch.transitions.values()
+        ]
+        checksum = sum(jnp.sum(leaf, dtype=jnp.float32) for leaf in jax.tree.leaves((read, sums)))
+        return actor, jnp.asarray(checksum)
+
+    state = without_device_axis(state)
+    actor, checksum = training.each_seed(collect_one, in_axes=(SEED_AXES,))(state)
+    return with_device_axis(dataclasses.replace(state, actor=actor)), checksum[None]
+
+
+# --------------------------------------------------------------------------------------------------------- the state
+
+
+def init_state(training: OnlineTraining, key: Key) -> TrainState:
+    """The state before the first iteration, of one seed or of several; the learner is the same on all devices."""
+    each_seed = training.each_seed
+
+    def init_on_device(learner: PyTree, key_actor: Key, key_train: Key) -> tuple[Actor, PyTree]:
+        actor = each_seed(partial(init_actors, training))(key_actor)
+        buffer = each_seed(partial(init_buffer, training))(learner, actor, key_train)
+        return add_device_axis(actor), add_device_axis(buffer)
+
+    key_learner, key_actor, key_train = jnp.moveaxis(each_seed(partial(jax.random.split, num=3))(key), -1, 0)
+    learner = each_seed(training.algorithm.init)(key_learner)
+    start = training.over_devices(init_on_device, in_specs=(P(), P(), P()), out_specs=P(DEVICE_AXIS))
+    actor, buffer = start(learner, key_actor, key_train)
+    iteration = jnp.zeros((), jnp.int32)
+    return TrainState(learner=learner, actor=actor, key=key_train, iteration=iteration, buffer=buffer)
+
+
+def init_actors(training: OnlineTraining, key: Key) -> Actor:
+    """The environments of one device at the beginning of an episode."""
+    return init_actor(training.env, training.algorithm, training.device_key(key))
+
+
+def init_buffer(training: OnlineTraining, learner: PyTree, actor: Actor, key: Key) -> PyTree:
+    """An empty buffer; what it will store is known from the shapes of one step."""
+    if training.learning is None:
+        return ()
+    one_step = partial(unroll, training.env, training.algorithm, num_steps=1)
+    _, step, _ = jax.eval_shape(one_step, training.algorithm.acting(learner), actor, key)
+    example = jax.tree.map(lambda x: jnp.zeros(x.shape[1:], x.dtype), step)
+    return training.learning.replay.init(example)
+
+
+# -------------------------------------------------------------------------------------------------- registered loops
 
 
 def build_online_loop(inputs: LoopInputs) -> Loop:
@@ -245,29 +313,6 @@ def _from_inputs(inputs: LoopInputs, learning: Learning | None) -> Loop:
         devices=inputs.devices,
         together=inputs.num_seeds > 1,
         compile_steps=inputs.compile_steps,
-    )
-
-
-def make_learning(config: ReplayConfig, algorithm: Algorithm, num_devices: int) -> Learning:
-    """Learning from replay, as an experiment's fields say."""
-    rows = config.buffer.size // config.num_envs
-    if rows < config.rollout_length:
-        raise UsageError(
-            f"buffer.size={config.buffer.size} over num_envs={config.num_envs} leaves {rows} steps for each "
-            f"environment, fewer than rollout_length={config.rollout_length}"
-        )
-    replay = make_replay(
-        config.buffer,
-        num_envs=config.num_envs // num_devices,
-        sequence_length=algorithm.sequence_length,
-        num_devices=num_devices,
-        device_axis=DEVICE_AXIS if num_devices > 1 else None,
-    )
-    return Learning(
-        replay=replay,
-        num_updates=config.updates,
-        random_frames=config.random_frames,
-        in_checkpoints=config.buffer.in_checkpoints,
     )
 
 
@@ -318,49 +363,6 @@ def restored_state(state: TrainState, trees: Mapping[str, PyTree]) -> TrainState
     return dataclasses.replace(state, **changes, **trees.get("clock", {}))
 
 
-def updates_due(learning: Learning, held: Array, collected: Array, number: Array | int = 0) -> Array:
-    """How many updates iteration `number` makes, when each environment has `collected` steps, `held` in the buffer.
-
-    All of them, except after a resume without the buffer. Then it is the share of what the buffer would hold that it
-    holds, so that each stored step is sampled as often as in a full buffer. At the full rate, a trained network would
-    fit the first few steps hundreds of times over. Where that is less than one update, it is one every few iterations:
-    with `updates=1`, rounding alone would learn nothing until half of the buffer is filled.
-    """
-    # Timing starts at negative iterations, with nothing `collected` yet: never more than all updates.
-    share = jnp.minimum(1.0, held / jnp.clip(collected, 1, learning.replay.length))
-    due = learning.num_updates * share
-    interval = jnp.ceil(1.0 / due).astype(jnp.int32)
-    whole = jnp.round(due).astype(jnp.int32)
-    return jnp.where(whole > 0, whole, ((number + 1) % interval == 0).astype(jnp.int32))
-
-
-def learn_from_replay(
-    algorithm: Algorithm, learning: Learning, learner: PyTree, buffer: PyTree, key: Key, progress: Array, rounds: Array
-) -> tuple[PyTree, PyTree, dict[str, Array]]:
-    """`rounds` samples and updates, and the means of their metrics; without any, metrics are zero.
-
-    None is a loop of no rounds and no branch: a branch would copy the buffer, which may be most of the memory.
-    """
-    replay = learning.replay
-
-    def update(learner: PyTree, buffer: PyTree, key: Key) -> tuple[PyTree, PyTree, dict[str, Array]]:
-        key_sample, key_update = jax.random.split(key)
-        sample = replay.sample(buffer, unrolled(key_sample))
-        learner, metrics, by_group = algorithm.update(learner, sample.batch, key_update, progress)
-        priorities = sum(by_group.values()) / len(by_group)
-        return learner, replay.set_priorities(buffer, sample, priorities), metrics
-
-    def body(i: Array, state: tuple[PyTree, PyTree, dict[str, Array]]) -> tuple[PyTree, PyTree, dict[str, Array]]:
-        learner, buffer, sums = state
-        learner, buffer, metrics = update(learner, buffer, jax.random.fold_in(key, i))
-        return learner, buffer, jax.tree.map(jnp.add, sums, metrics)
-
-    shapes = jax.eval_shape(update, learner, buffer, key)[2]
-    sums = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    learner, buffer, sums = jax.lax.fori_loop(0, rounds, body, (learner, buffer, sums))
-    return learner, buffer, jax.tree.map(lambda x: x / jnp.maximum(rounds, 1), sums)
-
-
 def at_random_while(condition: Array, algorithm: Algorithm, spec: EnvSpec) -> Algorithm:
     """`algorithm`, with random actions instead of its own while `condition` holds; partners act as they do."""
     random_team = make_random_team(spec)
@@ -398,18 +400,10 @@ def state_shardings(devices: list[Any], buffer_in_host: bool) -> TrainState:
     if buffer_in_host:
         buffer = {"buffer": split, HOST_PART: split.with_memory_kind("pinned_host")}
     places = {"learner": everywhere, "actor": split, "key": everywhere, "iteration": everywhere, "buffer": buffer}
-    return TrainState(**places)  # type: ignore[arg-type]
+    return TrainState(**places)
 
 
-def _over_devices(function: Callable, *, devices: list[Any], in_specs: Any, out_specs: Any) -> Callable:
-    """`function` on every device at once; with one device, as it is."""
-    if len(devices) == 1:
-        return function
-    mesh = Mesh(devices, (DEVICE_AXIS,))
-    return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
-
-
-def _as_it_is(function: Callable, in_axes: Any = 0, out_axes: Any = 0) -> Callable:
+def _as_it_is(function: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., Any]:
     """For one seed, what `jax.vmap` is for several."""
     return function
 

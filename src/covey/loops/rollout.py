@@ -70,7 +70,7 @@ def collect(
         batch = Batch(transitions=transitions, carries=carry, final=next_actor.timestep, final_carry=final_carry)
         return next_actor, batch, sums
 
-    def sequence(actor: Actor, key_sequence: Key):
+    def sequence(actor: Actor, key_sequence: Key) -> tuple[Actor, tuple[dict[str, Transition], PyTree, EpisodeSums]]:
         next_actor, transitions, sums = unroll(env, algorithm, acting, actor, key_sequence, length)
         return next_actor, (transitions, learned_carry(actor.carry), sums)
 

@@ -43,7 +43,8 @@ class Initialiser(enum.Enum):
 
 
 def activate(activation: Activation, x: Array) -> Array:
-    return getattr(jax.nn, activation.value)(x)
+    function: Callable[[Array], Array] = getattr(jax.nn, activation.value)
+    return function(x)
 
 
 class Linear(nnx.Linear):

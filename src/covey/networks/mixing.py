@@ -44,7 +44,7 @@ class MonotonicMixing(nnx.Module):
         def linear(inputs: int, outputs: int) -> nnx.Linear:
             return make_linear(inputs, outputs, Initialiser.uniform, rngs)
 
-        def hyper(outputs: int) -> nnx.List:
+        def hyper(outputs: int) -> nnx.List[nnx.Linear]:
             if hyper_size is None:
                 return nnx.List([linear(num_inputs, outputs)])
             return nnx.List([linear(num_inputs, hyper_size), linear(hyper_size, outputs)])
@@ -59,7 +59,7 @@ class MonotonicMixing(nnx.Module):
                 parameter[...] *= bias_gain
 
     def __call__(self, values: Array, state: Array) -> Array:
-        def run(layers: nnx.List, x: Array) -> Array:
+        def run(layers: nnx.List[nnx.Linear], x: Array) -> Array:
             for layer in list(layers)[:-1]:
                 x = jax.nn.relu(layer(x))
             return layers[-1](x)

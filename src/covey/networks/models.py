@@ -46,8 +46,8 @@ class MlpModel(nnx.Module):
     def __call__(self, x: Observation) -> Array:
         if self.flatten:
             return self.mlp(flatten_last(x, self.num_axes))
-        x = self.mlp(x)
-        return x.mean(axis=tuple(range(x.ndim - self.num_axes, x.ndim - 1))) if self.num_axes > 1 else x
+        rows = self.mlp(x)
+        return rows.mean(axis=tuple(range(rows.ndim - self.num_axes, rows.ndim - 1))) if self.num_axes > 1 else rows
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

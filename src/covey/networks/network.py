@@ -232,7 +232,8 @@ def apply_one_by_one(
 def _make_body(model: Model, name: str, input_shape: ObservationShape, centralised: bool, rngs: nnx.Rngs) -> nnx.Module:
     """The model's module. If it cannot take this input, the error says whether it is the critic's."""
     try:
-        return make_module(model.name, model.config, input_shape, rngs)
+        body: nnx.Module = make_module(model.name, model.config, input_shape, rngs)
+        return body
     except UnfitInput as error:
         if name.rpartition("/")[2] != "critic":
             raise

@@ -363,7 +363,8 @@ def _apply(tree: Mapping[str, Any], assignments: Sequence[Assignment]) -> dict[s
     except (HydraException, OmegaConfBaseException) as error:
         raise UsageError(f"cannot compose: {str(error).splitlines()[0]}") from error
     assert isinstance(values, dict)
-    return _whole_numbers(values)
+    whole: dict[str, Any] = _whole_numbers(values)
+    return whole
 
 
 def _whole_numbers(value: Any) -> Any:
@@ -713,7 +714,8 @@ def _algorithm_of(tree: Mapping[str, Any], group: str | None = None) -> str:
 
 def _registered_name(choice: Mapping[str, Any]) -> str:
     """The registered name of a choice in a configuration tree."""
-    return choice.get("base") or choice["name"]
+    name: str = choice.get("base") or choice["name"]
+    return name
 
 
 def _choice_tree(

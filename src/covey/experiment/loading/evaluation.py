@@ -242,7 +242,8 @@ def episode_states(players: Players, deterministic: bool, seed: int) -> list[PyT
         states.append(state)
         if bool(timestep.last):
             break
-    return jax.device_get(states)
+    on_host: list[PyTree] = jax.device_get(states)
+    return on_host
 
 
 def write_video(frames: list[np.ndarray], path: Path) -> None:

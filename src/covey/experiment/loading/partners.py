@@ -136,7 +136,9 @@ def _make_reference(env: Any, group: str) -> Algorithm:
         raise UsageError(f"partners.{group}={REFERENCE}: the task has no reference policy for this group; {known}")
     choose = jax.vmap(policies[group])
 
-    def act(acting: PyTree, timestep: TimeStep, carry: PyTree, key: Key, explore: bool) -> tuple[Array, dict, PyTree]:
+    def act(
+        acting: PyTree, timestep: TimeStep, carry: PyTree, key: Key, explore: bool
+    ) -> tuple[Array, dict[str, Array], PyTree]:
         return choose(timestep.groups[group].observation), {}, carry
 
     return Algorithm(init=lambda key: (), initial_carry=lambda num_envs: (), act=act, update=_never)
@@ -159,7 +161,9 @@ def _member(policy: Policy, env: Env, group: str, trained_as: str) -> tuple[Algo
         part = build_group(policy.config, resized, trained_as)
     others = {name: spec for name, spec in policy.env.spec.groups.items() if name != trained_as}
 
-    def act(acting: PyTree, timestep: TimeStep, carry: PyTree, key: Key, explore: bool) -> tuple[Array, dict, PyTree]:
+    def act(
+        acting: PyTree, timestep: TimeStep, carry: PyTree, key: Key, explore: bool
+    ) -> tuple[Array, dict[str, Array], PyTree]:
         # Only critics look at other groups, and nobody asks them here.
         absent = {name: _blank(spec, timestep.last.shape[0]) for name, spec in others.items()}
         seen = dataclasses.replace(timestep, groups=absent | {trained_as: timestep.groups[group]})
@@ -193,7 +197,8 @@ def _check_fit(member: Algorithm, acting: PyTree, env: Env, group: str, trained:
 
     def act(acting: PyTree, key: Key) -> Array:
         _, timestep = jax.vmap(env.reset)(key[None])
-        return member.act(acting, timestep, member.initial_carry(1), key, True)[0]
+        action: Array = member.act(acting, timestep, member.initial_carry(1), key, True)[0]
+        return action
 
     try:
         jax.eval_shape(act, acting, jax.random.key(0))

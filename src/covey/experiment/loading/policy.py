@@ -53,7 +53,10 @@ class Policy:
     @property
     def parameters(self) -> dict[str, Any]:
         """Every group's parameters as a plain nested dict of NumPy arrays."""
-        return jax.tree.map(np.asarray, {group: part.params for group, part in self.learner.items()})
+        parameters: dict[str, Any] = jax.tree.map(
+            np.asarray, {group: part.params for group, part in self.learner.items()}
+        )
+        return parameters
 
     def initial_carry(self, num_envs: int = 1) -> PyTree:
         """The carry to begin an episode with; empty for networks without memory."""

@@ -314,7 +314,7 @@ def _as_array(leaf: Any) -> tuple[np.ndarray, str | None]:
 
 
 def _is_key(leaf: Any) -> bool:
-    return hasattr(leaf, "dtype") and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def paths_and_leaves(tree: PyTree) -> list[tuple[tuple[str, ...], Any]]:
@@ -465,7 +465,8 @@ def _load_array(checkpointer: Any, path: Path, name: str, size: int) -> np.ndarr
         restore_args={name: ocp.RestoreArgs(restore_type=np.ndarray)},
         partial_restore=True,
     )
-    return checkpointer.restore(path.absolute(), args=arguments)[name]
+    content: np.ndarray = checkpointer.restore(path.absolute(), args=arguments)[name]
+    return content
 
 
 def _checkpointer() -> Any:

@@ -160,7 +160,8 @@ class RunDirectory:
 
     @property
     def run_id(self) -> str:
-        return self.environment["run_id"]
+        run_id: str = self.environment["run_id"]
+        return run_id
 
     @property
     def checkpoints(self) -> Path:

@@ -84,6 +84,8 @@ def build_algorithm(config: Config, env: Env, *, device_axis: str | None = None)
         for name in getattr(config, kind).groups:
             if name not in groups:
                 raise unknown_name(f"group in {kind}.groups", name, groups, see=f"task {config.task.name}")
+            if name in taken_whole(config.partners, groups):
+                raise UsageError(f"{kind}.groups.{name} has no effect: partners.{name} plays the whole group")
 
     with _unfit(config):
         own = learning_groups(config, env.spec)
@@ -138,7 +140,8 @@ def build_hooks(hooks: HooksConfig) -> Hooks:
         if path is None:
             return None
         try:
-            return registry.import_attribute(path)
+            function: Callable[..., Any] = registry.import_attribute(path)
+            return function
         except (ImportError, AttributeError) as error:
             raise UsageError(f"hooks.{name}: cannot import '{path}': {error}") from error
 

@@ -73,7 +73,8 @@ def available_bytes(devices: list[Any]) -> int | None:
     statistics = [device.memory_stats() for device in devices]
     if not all(statistics):
         return None
-    return sum(known["bytes_limit"] - known["bytes_in_use"] for known in statistics)
+    free: list[int] = [known["bytes_limit"] - known["bytes_in_use"] for known in statistics]
+    return sum(free)
 
 
 def available_host_bytes() -> int | None:

@@ -134,9 +134,10 @@ class ProgramStore:
         try:
             program = self._read(path)
             start_libraries()
-            return serialize_executable.deserialize_and_load(
+            compiled: Compiled = serialize_executable.deserialize_and_load(
                 program, in_tree, out_tree, execution_devices=tuple(devices)
             )
+            return compiled
         except FileNotFoundError:
             return None
         except Exception:  # damaged, or not for this version after all
@@ -308,10 +309,10 @@ def digest(ingredients: Any) -> str:
 
 def surroundings() -> dict[str, Any]:
     """What a compiled program depends on besides its code."""
-    import jaxlib
+    from jaxlib.version import __version__ as jaxlib_version
 
     return {
-        "versions": [jax.__version__, jaxlib.__version__, jax.devices()[0].client.platform_version, sys.version],
+        "versions": [jax.__version__, jaxlib_version, jax.devices()[0].client.platform_version, sys.version],
         "devices": _describe(jax.devices()),
         "processor": processor(),
         "settings": {name: str(value) for name, value in sorted(jax.config.values.items())},

@@ -104,7 +104,8 @@ def fitting(compiled: Compiled) -> Callable[..., tuple[PyTree, dict[str, Array]]
         state = jax.tree.map(
             lambda leaf, sharding: leaf if leaf.size else jax.device_put(leaf, sharding), state, shardings
         )
-        return compiled(state, num_iterations)
+        state, metrics = compiled(state, num_iterations)
+        return state, metrics
 
     return advance
 
@@ -122,6 +123,7 @@ def uncompiled(parts: Parts) -> Programs:
 
     def advance(state: PyTree, num_iterations: Any) -> tuple[PyTree, dict[str, Array]]:
         with jax.disable_jit():
-            return parts.loop.advance(state, num_iterations)
+            state, metrics = parts.loop.advance(state, num_iterations)
+            return state, metrics
 
     return Programs(init=parts.loop.init, advance=advance, evaluation=lambda: parts.evaluate, seconds=0.0)
