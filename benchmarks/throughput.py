@@ -42,7 +42,8 @@ from covey.experiment.configuration.compose import compose
 from covey.experiment.configuration.config import Config
 from covey.experiment.running.build import Parts, build
 from covey.loops.config import OnlineConfig
-from covey.loops.online import DEVICE_AXIS, TrainState, add_device_axis, drop_device_axis
+from covey.loops.base import DEVICE_AXIS
+from covey.loops.online import TrainState, add_device_axis, drop_device_axis
 from covey.loops.rollout import collect
 from covey.observations import flat_size
 from covey.ops.blocks import MAX_ROWS_PER_BLOCK
