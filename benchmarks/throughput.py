@@ -41,8 +41,8 @@ from covey.errors import CoveyError
 from covey.experiment.configuration.compose import compose
 from covey.experiment.configuration.config import Config
 from covey.experiment.running.build import Parts, build
-from covey.loops.config import OnlineConfig
 from covey.loops.base import DEVICE_AXIS
+from covey.loops.config import OnlineConfig
 from covey.loops.online import TrainState, add_device_axis, drop_device_axis
 from covey.loops.rollout import collect
 from covey.observations import flat_size
