@@ -1,0 +1,341 @@
+"""Many copies of a simulator in several processes, in two halves: one steps while the other is acted on.
+
+    pool = Pool(source, num_copies=16, num_workers=2, seed=0)
+    pool.begin()
+    while True:
+        for half in range(pool.num_halves):
+            answer = pool.receive(half)
+            pool.send(half, actions_for(answer.timestep))
+
+Answers and actions are in shared memory; a command is one byte in a pipe, and waiting is the system's, so nothing spins.
+A process that crashes or hangs is replaced. The episodes of its copies are dropped, which `receive` says, and new ones
+begin.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import multiprocessing
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from covey.envs.host import layout
+from covey.envs.host.layout import Description
+from covey.envs.host.simulator import SimulatorError, Source
+from covey.envs.host.worker import BEGIN, DONE, STEP, Assignment, Output, work
+from covey.errors import CoveyError, UsageError
+from covey.types import GroupStep, TimeStep
+
+START_SECONDS = 120.0  # that a process may take to import and make its simulators
+MOST_FAILURES = 3  # of one process without an episode that ended in between
+TAIL_BYTES = 400  # of what a process printed, shown where it fails
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What the copies of a half showed. `dropped [b]`: the copy's episode was lost with its process, and the time step
+    is the first of a new one."""
+
+    timestep: TimeStep
+    dropped: np.ndarray
+
+
+class Pool:
+    """Copies `[N]` of a simulator, in `num_workers` processes."""
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        num_copies: int,
+        num_workers: int,
+        seed: int = 0,
+        two_halves: bool = True,
+        stagger: bool = False,
+        seconds: float = 60.0,
+        warn: Callable[[str], None] = lambda line: None,
+    ):
+        """`seconds` is how long a process may take for a step of its copies. With `stagger`, first episodes are cut at
+        times spread over the limit. `warn` is told of every process that is replaced."""
+        self.source, self.num_copies, self.seed = source, num_copies, seed
+        self.description = describe(source)
+        self.num_halves = 2 if two_halves and num_copies >= 2 * num_workers and num_copies % 2 == 0 else 1
+        self.num_workers = min(num_workers, num_copies)
+        self.restarts = 0  # processes replaced because they crashed or hung
+        self.dropped_episodes = 0
+        self._seconds, self._warn = seconds, warn
+        self._tree = layout.layout(self.description)
+        size = layout.num_bytes(self._tree, num_copies)
+        self._memory = multiprocessing.get_context("spawn").RawArray("B", size)
+        self.arrays = layout.arrays(self._tree, num_copies, self._memory)
+        self.arrays["active"][...] = True
+        if stagger:
+            limit = self.description.spec.time_limit
+            self.arrays["elapsed"][...] = np.arange(num_copies) * limit // num_copies
+        self.halves = [slice(part[0], part[-1] + 1) for part in np.array_split(np.arange(num_copies), self.num_halves)]
+        shares = [np.array_split(np.arange(half.start, half.stop), self.num_workers) for half in self.halves]
+        self._copies = [[share[worker].tolist() for share in shares] for worker in range(self.num_workers)]
+        self._dropped = np.zeros(num_copies, bool)
+        self._waiting = [False] * self.num_halves  # for an answer
+        self._paused: list[int] = []  # copies that the last command was not for
+        self._begun = np.zeros(self.num_workers, np.int64)  # episodes at the start of each process
+        self._failures = [0] * self.num_workers
+        self._progress = [0] * self.num_workers  # episodes over when a process failed last
+        self._workers: list[Worker] = []
+        try:
+            self._workers = [self._start(number) for number in range(self.num_workers)]
+            for worker in self._workers:
+                worker.introduce(START_SECONDS)
+        except BaseException:
+            self.close()
+            raise
+
+    # ---------------------------------------------------------------------------------------------------- stepping
+
+    def begin(self) -> None:
+        """Starts the episodes that `arrays["episode"]` names; `receive` gives their first time steps."""
+        for half in range(self.num_halves):
+            self._command(half, BEGIN)
+
+    def send(self, half: int, actions: Mapping[str, np.ndarray]) -> None:
+        """Steps a half with its actions, by group; returns before that is done."""
+        for name, values in actions.items():
+            self.arrays["actions"][name][self.halves[half]] = values
+        self._pause_dropped(half)
+        self._command(half, STEP)
+
+    def _pause_dropped(self, half: int) -> None:
+        """Copies whose episode was lost after it was shown: the action is not for the new one, which waits for a step."""
+        part = self.halves[half]
+        self._paused = [copy for copy in range(part.start, part.stop) if self._dropped[copy] and self.arrays["active"][copy]]
+        self.arrays["active"][self._paused] = False
+
+    def receive(self, half: int) -> Answer:
+        """Waits until a half has stepped, and copies what it shows."""
+        self.wait(half)
+        part = self.halves[half]
+        dropped = self._dropped[part].copy()
+        self._dropped[part] = False
+        shown = layout.map_leaves(lambda array: array[part].copy(), self.arrays["step"])
+        return Answer(timestep=as_timestep(shown), dropped=dropped)
+
+    def wait(self, half: int) -> None:
+        """Waits until a half has stepped."""
+        assert self._waiting[half], "nothing was sent"
+        for number, worker in enumerate(self._workers):
+            if not self._copies[number][half]:
+                continue
+            try:
+                worker.receive(self._seconds)
+            except WorkerLost as lost:
+                self._replace(number, str(lost), half)
+        self._waiting[half] = False
+        self.arrays["active"][self._paused] = True
+        self._paused = []
+
+    def _command(self, half: int, command: bytes) -> None:
+        assert not self._waiting[half], "the answer to the last command was not received"
+        for number, worker in enumerate(self._workers):
+            if self._copies[number][half]:
+                worker.send(command + bytes([half]))
+        self._waiting[half] = True
+
+    # --------------------------------------------------------------------------------------------------- processes
+
+    def _start(self, number: int) -> Worker:
+        assignment = Assignment(
+            halves=self._copies[number], num_copies=self.num_copies, seed=self.seed, memory=self._memory
+        )
+        return Worker(self.source, assignment)
+
+    def _replace(self, number: int, why: str, half: int) -> None:
+        """Ends a process and starts another, whose copies begin new episodes, while `half` is waited for."""
+        copies = [copy for half in self._copies[number] for copy in half]
+        ended = int(self.arrays["episode"][copies].sum())
+        self._failures[number] = 1 if ended > self._progress[number] else self._failures[number] + 1
+        self._workers[number].kill()
+        printed = self._workers[number].printed()
+        where = f"{self.source.name}: the process of copies {copies[0]} to {copies[-1]}"
+        message = f"{where} {why}" + (f"; it printed: {printed}" if printed else "")
+        if self._failures[number] >= MOST_FAILURES:
+            raise SimulatorError(f"{message}; it failed {MOST_FAILURES} times without ending an episode")
+        self.restarts += 1
+        self.dropped_episodes += int(self.arrays["active"][copies].sum())
+        self._warn(f"{message}; it is replaced, and {len(copies)} episodes are dropped")
+        self.arrays["episode"][copies] += 1
+        self.arrays["elapsed"][copies] = 0
+        self._progress[number] = int(self.arrays["episode"][copies].sum())
+        self._workers[number] = worker = self._start(number)
+        worker.introduce(START_SECONDS)
+        self.arrays["active"][self._paused] = True
+        for other, own in enumerate(self._copies[number]):
+            if own:
+                worker.send(BEGIN + bytes([other]))
+                worker.receive(START_SECONDS)
+        self._dropped[copies] = True
+        worker.owed = int(self._waiting[1 - half]) if self.num_halves == 2 else 0  # those are there already
+
+    def close(self) -> None:
+        """Ends all processes."""
+        for worker in self._workers:
+            worker.close()
+        self._workers = []
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class WorkerLost(Exception):
+    """A process crashed, hangs, or reported a failure."""
+
+
+class Worker:
+    """A process and the pipe to it."""
+
+    def __init__(self, source: Source, assignment: Assignment):
+        context = multiprocessing.get_context("spawn")
+        self._connection: Connection
+        self._connection, remote = context.Pipe()
+        self._output = tempfile.TemporaryFile()
+        self.owed = 0  # answers that count as given
+        arguments = (source, remote, assignment, Output(self._output.fileno()))
+        self._process = context.Process(target=work, args=arguments, daemon=True, name=f"covey {source.name}")
+        with one_thread():
+            self._process.start()
+        remote.close()
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid
+
+    def introduce(self, seconds: float) -> Description:
+        """Waits for its description of the simulator."""
+        try:
+            self.receive(seconds)
+            description: Description = self._connection.recv()
+        except (WorkerLost, EOFError, OSError) as lost:
+            printed = self.printed()
+            self.kill()
+            raise SimulatorError(f"{lost}" + (f"; it printed: {printed}" if printed else "")) from lost
+        return description
+
+    def send(self, command: bytes) -> None:
+        with contextlib.suppress(OSError):  # it is dead, which receiving will show
+            self._connection.send_bytes(command)
+
+    def receive(self, seconds: float) -> None:
+        """Waits for the answer to a command; raises WorkerLost where there is none."""
+        if self.owed:
+            self.owed -= 1
+            return
+        try:
+            if not self._connection.poll(seconds):
+                raise WorkerLost(f"did not answer within {seconds:g} seconds")
+            if self._connection.recv_bytes() != DONE:
+                raise WorkerLost(f"failed: {self._connection.recv()}")
+        except (EOFError, OSError):
+            self._process.join(5.0)
+            code = self._process.exitcode
+            how = f"by signal {-code}" if code is not None and code < 0 else f"with exit code {code}"
+            raise WorkerLost(f"ended {how}") from None
+
+    def printed(self) -> str:
+        """The last line of what it printed."""
+        size = self._output.seek(0, os.SEEK_END)
+        self._output.seek(max(0, size - TAIL_BYTES))
+        lines = self._output.read().decode(errors="replace").strip().splitlines()
+        return lines[-1].strip() if lines else ""
+
+    def close(self) -> None:
+        """Asks it to end, which closing the pipe does, and kills it if it does not."""
+        self._connection.close()
+        self._process.join(2.0)
+        self.kill()
+
+    def kill(self) -> None:
+        if self._process.is_alive():
+            self._process.kill()
+        self._process.join()
+
+
+_described: dict[str, Description] = {}
+
+
+def describe(source: Source) -> Description:
+    """What a process of its own finds out about a simulator; UsageError with the simulator's message where it cannot."""
+    key = repr(source)
+    if key not in _described:
+        _described[key] = _describe(source)
+    return _described[key]
+
+
+def _describe(source: Source) -> Description:
+    worker = Worker(source, Assignment())
+    try:
+        return worker.introduce(START_SECONDS)
+    except SimulatorError as error:
+        text = str(error).removeprefix("failed: ")
+        raise UsageError(text if text.startswith(source.name) else f"{source.name}: {text}") from error
+    finally:
+        worker.close()
+
+
+def check_workers(num: int) -> None:
+    """Raises UsageError where there are more processes than cores to run them."""
+    cores = num_cores()
+    if num > cores:
+        raise UsageError(f"actors.num={num} processes are more than this machine's {cores} cores")
+
+
+def num_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def as_timestep(step: Mapping[str, Any]) -> TimeStep:
+    """The `step` part of a pool's arrays as a TimeStep."""
+    groups = {
+        name: GroupStep(
+            observation=group["observation"],
+            next_observation=group["next_observation"],
+            reward=group["reward"],
+            action_mask=group.get("action_mask"),
+            next_action_mask=group.get("next_action_mask"),
+            alive=group["alive"],
+            terminated=group["terminated"],
+        )
+        for name, group in step["groups"].items()
+    }
+    return TimeStep(
+        groups=groups,
+        truncated=step["truncated"],
+        last=step["last"],
+        state=step.get("state"),
+        next_state=step.get("next_state"),
+        metrics=step["metrics"],
+    )
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Processes that start meanwhile compute in one thread each."""
+    before = {name: os.environ.get(name) for name in ONE_THREAD}
+    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -1,0 +1,123 @@
+"""A process that steps several copies of a simulator. It is told what to do by single bytes, and imports no JAX.
+
+Before the first of them, the pool sends one message that says which copies, in which memory; the worker answers with
+what it found out about the simulator. After a command it writes into shared memory and answers DONE, or FAILED and a
+message, after which it ends. It also ends when the pool closes the connection, or is no more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+from collections.abc import Sequence
+from multiprocessing import reduction
+from multiprocessing.connection import Connection
+from typing import Any
+
+from covey.envs.host import layout
+from covey.envs.host.episodes import Episodes
+from covey.envs.host.layout import Description
+from covey.envs.host.simulator import Simulator, SimulatorError, Source, describe_error
+from covey.errors import CoveyError
+
+STEP, BEGIN, DONE, FAILED = b"s", b"b", b"d", b"f"  # a command is one of the first two, and the number of a half
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Assignment:
+    """Which copies a worker steps: for each half, their numbers; of `num_copies` in memory that it shares.
+
+    Without `memory` it only describes its simulator.
+    """
+
+    halves: Sequence[Sequence[int]] = ()
+    num_copies: int = 0
+    seed: int = 0
+    memory: Any = None  # a `multiprocessing` array of bytes
+
+
+class Output:
+    """An open file that takes what another process prints; it has no name, so nothing is left of it."""
+
+    def __init__(self, file: int):
+        self.file = file
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _received, (reduction.DupFd(self.file),)
+
+
+def _received(duplicate: Any) -> Output:
+    return Output(duplicate.detach())
+
+
+def work(source: Source, connection: Connection, assignment: Assignment, output: Output) -> None:
+    """What the process runs."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that owns the pool
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    for stream in (1, 2):  # what simulators print is shown only where they fail
+        os.dup2(output.file, stream)
+    try:
+        serve(source, connection, assignment)
+    except (EOFError, ConnectionError):  # the pool is no more
+        return
+    except BaseException as error:
+        message = str(error) if isinstance(error, CoveyError) else describe_error(error)
+        with contextlib.suppress(OSError):
+            connection.send_bytes(FAILED)
+            connection.send(message)
+
+
+def serve(source: Source, connection: Connection, assignment: Assignment) -> None:
+    """Describes the simulator, then obeys commands."""
+    first = source.simulator()
+    description = describe(source, first)
+    connection.send_bytes(DONE)
+    connection.send(description)
+    if assignment.memory is None:
+        return
+    tree = layout.layout(description)
+    arrays = layout.arrays(tree, assignment.num_copies, assignment.memory)
+    halves: list[list[Episodes]] = []
+    for numbers in assignment.halves:
+        halves.append([])
+        for number in numbers:
+            simulator = source.simulator() if first is None else first
+            first = None  # type: ignore[assignment]
+            copy = Episodes(simulator, source.config, layout.rows(arrays, number), number)
+            copy.seed = assignment.seed
+            halves[-1].append(copy)
+    while True:
+        command = connection.recv_bytes()
+        run(command[:1], [copy for copy in halves[command[1]] if arrays["active"][copy.number]])
+        connection.send_bytes(DONE)
+
+
+def run(command: bytes, copies: Sequence[Episodes]) -> None:
+    """One command for some copies; what fails says where."""
+    for copy in copies:
+        try:
+            if command == STEP:
+                copy.advance()
+            else:
+                copy.begin()
+        except CoveyError as error:
+            raise SimulatorError(f"{copy.place()}: {error}") from error
+
+
+def describe(source: Source, simulator: Simulator) -> Description:
+    """The spec, with the configuration's time limit, and what a first reset shows."""
+    try:
+        answer = simulator.reset(0)
+    except CoveyError:
+        raise
+    except Exception as error:
+        raise SimulatorError(f"{source.name}: its first reset failed: {describe_error(error)}") from error
+    masks = answer.action_masks
+    own = getattr(simulator, "episodes_per_process", None)
+    return Description(
+        spec=dataclasses.replace(simulator.spec, time_limit=source.config.time_limit, keeps_lifetimes=True),
+        masked=tuple(masks) if masks is not None else (),
+        episodes_per_process=source.config.episodes_per_process or own,
+    )

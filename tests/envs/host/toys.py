@@ -1,0 +1,71 @@
+"""Small simulators for tests: each shows in its observations what happened to it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Mapping
+
+import numpy as np
+
+from covey.envs.host.simulator import SimulatorConfig, SimulatorStep
+from covey.specs import Discrete, EnvSpec, GroupSpec
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClockConfig(SimulatorConfig):
+    """Fields of the clock."""
+
+    time_limit: int = 10
+    num_agents: int = 2
+    dies_at: int | None = None  # step at which agent 0 terminates
+    crash_at: int | None = None  # step of every third episode at which the process ends
+    hang_at: int | None = None  # ... at which it sleeps
+    fails: str = ""  # what goes wrong, by name
+
+
+class Clock:
+    """Agents see the episode's seed, the step, and the sum of their own actions, which is also their reward's rate."""
+
+    def __init__(self, config: ClockConfig):
+        self.config = config
+        if config.fails == "start":
+            raise FileNotFoundError("no such map: desert")
+        self.spec = EnvSpec(
+            groups={"agents": GroupSpec(num_agents=config.num_agents, observation_shape=(3,), action=Discrete(3))},
+            time_limit=config.time_limit,
+            state_shape=(2,),
+        )
+        self.episodes = 0
+
+    def reset(self, seed: int) -> SimulatorStep:
+        self.seed, self.elapsed, self.episodes = seed, 0, self.episodes + 1
+        self.sums = np.zeros(self.config.num_agents)
+        return self.answer()
+
+    def step(self, actions: Mapping[str, np.ndarray]) -> SimulatorStep:
+        self.elapsed += 1
+        self.sums += actions["agents"]
+        if self.elapsed == self.config.crash_at and self.episodes % 3 == 0:
+            print("out of memory, it seems")
+            os._exit(3)
+        if self.elapsed == self.config.hang_at and self.episodes % 3 == 0:
+            time.sleep(60)
+        return self.answer(actions["agents"].astype(float))
+
+    def answer(self, rewards: np.ndarray | None = None) -> SimulatorStep:
+        step = np.full(self.config.num_agents, float(self.elapsed))
+        seen = np.stack([np.full_like(step, self.seed % 1000), step, self.sums], axis=-1)
+        if self.config.fails == "nan" and self.elapsed == 2:
+            seen[1, 2] = np.nan
+        if self.config.fails == "shape" and self.elapsed == 2:
+            seen = seen[:, :2]
+        terminated = np.zeros(self.config.num_agents, bool)
+        terminated[0] = self.config.dies_at is not None and self.elapsed >= self.config.dies_at
+        return SimulatorStep(
+            observations={"agents": seen},
+            rewards=None if rewards is None else {"agents": rewards},
+            terminated={"agents": terminated},
+            state=np.array([self.seed % 1000, self.elapsed], float),
+        )
