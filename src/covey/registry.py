@@ -55,6 +55,7 @@ class Entry:
     config: Any  # a dataclass, an instance of one, or `module:attribute` of either
     fields: Mapping[str, Any]  # what this name changes in it
     capabilities: Capabilities = Capabilities()  # of an algorithm
+    host: bool = False  # of a task: a simulator that is not JAX; of a loop: it can step such tasks
     like: str | None = None  # of a loop: another one, whose algorithms can learn in this one too
     takes_dictionaries: bool = False  # of a model: observations may be dictionaries of arrays
     base: str | None = None  # `module:attribute` of the class that its dataclass inherits from
@@ -110,6 +111,7 @@ class Registry:
         description: str,
         fields: Mapping[str, Any] | None = None,
         capabilities: Capabilities = Capabilities(),
+        host: bool = False,
         like: str | None = None,
         takes_dictionaries: bool = False,
     ) -> None:
@@ -122,6 +124,7 @@ class Registry:
             config=config,
             fields=fields or {},
             capabilities=capabilities,
+            host=host,
             like=like,
             takes_dictionaries=takes_dictionaries,
             base=self.base,
@@ -153,10 +156,20 @@ def _load_catalog() -> None:
 
 
 def register_task(
-    name: str, make: Callable[..., Any] | str, *, config: Any, description: str, fields: Mapping[str, Any] | None = None
+    name: str,
+    make: Callable[..., Any] | str,
+    *,
+    config: Any,
+    description: str,
+    fields: Mapping[str, Any] | None = None,
+    host: bool = False,
 ) -> None:
-    """Registers the task `suite/name`: `make(config)` returns an `Env`, and `config` is a `TaskConfig` of your own."""
-    tasks.register(name, make, config=config, description=description, fields=fields)
+    """Registers the task `suite/name`: `make(config)` returns an `Env`, and `config` is a `TaskConfig` of your own.
+
+    With `host`, the task is an ordinary Python simulator: `make(config)` returns a `Simulator` (envs/host/simulator.py)
+    and `config` is a `SimulatorConfig` of your own. covey steps copies of it in processes.
+    """
+    tasks.register(name, make, config=config, description=description, fields=fields, host=host)
 
 
 def register_model(
@@ -187,13 +200,20 @@ def register_algorithm(
 
 
 def register_loop(
-    name: str, make: Callable[..., Any] | str, *, config: Any, description: str, like: str | None = None
+    name: str,
+    make: Callable[..., Any] | str,
+    *,
+    config: Any,
+    description: str,
+    like: str | None = None,
+    host: bool = False,
 ) -> None:
     """Registers a loop: `make(inputs)` returns a `Loop`, and `config` is an `ExperimentConfig` of your own.
 
     Algorithms that can learn in the loop `like` can learn in this one too; others name it in their `Capabilities`.
+    `host` says that it can step simulators in processes.
     """
-    loops.register(name, make, config=config, description=description, fields={"loop": name}, like=like)
+    loops.register(name, make, config=config, description=description, fields={"loop": name}, like=like, host=host)
 
 
 def build_config(config: Any, values: Mapping[str, Any], where: str) -> Any:

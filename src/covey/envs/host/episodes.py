@@ -150,7 +150,9 @@ class Episodes:
             inside = ((chosen >= low) & (chosen <= high)).all(-1) | ~self._groups[name]["alive"]
             if not inside.all():
                 agent = int(np.argmin(inside))
-                raise SimulatorError(f"the action of agent {agent} of group {name} is outside its space: {chosen[agent]}")
+                raise SimulatorError(
+                    f"the action of agent {agent} of group {name} is outside its space: {chosen[agent]}"
+                )
 
 
 def put(into: Any, value: Any, what: str, *, check: bool = False) -> None:

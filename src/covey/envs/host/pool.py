@@ -19,7 +19,7 @@ import dataclasses
 import multiprocessing
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -29,7 +29,7 @@ from covey.envs.host import layout
 from covey.envs.host.layout import Description
 from covey.envs.host.simulator import SimulatorError, Source
 from covey.envs.host.worker import BEGIN, DONE, STEP, Assignment, Output, work
-from covey.errors import CoveyError, UsageError
+from covey.errors import UsageError
 from covey.types import GroupStep, TimeStep
 
 START_SECONDS = 120.0  # that a process may take to import and make its simulators
@@ -114,7 +114,9 @@ class Pool:
     def _pause_dropped(self, half: int) -> None:
         """Copies whose episode was lost after it was shown: the action is not for the new one, which waits for a step."""
         part = self.halves[half]
-        self._paused = [copy for copy in range(part.start, part.stop) if self._dropped[copy] and self.arrays["active"][copy]]
+        self._paused = [
+            copy for copy in range(part.start, part.stop) if self._dropped[copy] and self.arrays["active"][copy]
+        ]
         self.arrays["active"][self._paused] = False
 
     def receive(self, half: int) -> Answer:
