@@ -58,17 +58,26 @@ def make_env(name: str, **fields: Any) -> Env:
 
 
 def make_env_from_config(name: str, config: TaskConfig) -> Env:
-    """The registered environment under the wrappers that every task gets: lifetimes, time limit and shared reward."""
+    """The registered environment under the wrappers that every task gets: lifetimes, time limit and shared reward.
+
+    Simulators in processes have lifetimes and time limits there (`envs.host.episodes`).
+    """
     from covey.envs.wrappers import Lifetimes, ShareReward, TimeLimit
 
-    env = make_bare_env(name, config)
-    if not registry.tasks[name].built_in:
-        from covey.envs.check import check_shapes
+    entry = registry.tasks[name]
+    if entry.host:
+        from covey.envs.host.env import HostEnv, source_of
 
-        check_shapes(env, f"task {name}")
-    if not env.spec.keeps_lifetimes:
-        env = Lifetimes(env)
-    env = TimeLimit(env, config.time_limit, terminates=config.time_limit_terminates)
+        env: Env = HostEnv(source_of(name, config))
+    else:
+        env = make_bare_env(name, config)
+        if not entry.built_in:
+            from covey.envs.check import check_shapes
+
+            check_shapes(env, f"task {name}")
+        if not env.spec.keeps_lifetimes:
+            env = Lifetimes(env)
+        env = TimeLimit(env, config.time_limit, terminates=config.time_limit_terminates)
     if config.reward in (Reward.team_sum, Reward.team_mean):
         env = ShareReward(env, config.reward)
     return env

@@ -12,7 +12,7 @@ import enum
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-from covey.checks import LARGEST_INT, Large, at_least, check_divides
+from covey.checks import LARGEST_INT, Large, above_zero, at_least, check_divides
 from covey.data.buffer import BufferConfig, Place
 from covey.fields import field
 
@@ -102,6 +102,11 @@ class ExperimentConfig:
     def why_one_seed(self) -> str | None:
         """What keeps several seeds from training in one program, if anything does."""
         return None
+
+    @property
+    def acting_devices(self) -> int:
+        """CPU devices that act beside those that learn, so that neither waits for the other's programs."""
+        return 0
 
     @property
     def collecting(self) -> CollectingConfig | None:
@@ -200,3 +205,74 @@ class ReplayConfig(CollectingConfig):
 
     def sized(self, num_envs: int, devices: int) -> Self:
         return dataclasses.replace(super().sized(num_envs, devices), random_frames=0)
+
+
+class Where(enum.Enum):
+    """Where actors step environments."""
+
+    local = "in processes of this machine"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ActorsConfig:
+    """Fields of `actors`: how environments are stepped beside the learner."""
+
+    where: Where = field(Where.local, identity=False, resumable=True, compared=False)  # where actors step environments
+    # processes that step simulators; null: one for each core
+    num: int | None = field(None, identity=False, resumable=True, compared=False)
+    # iterations that the parameters which act are behind those that are learned. 0: collecting and learning take turns,
+    # and a run is the same to the bit each time. 1 or more: they overlap, and batches are that much older
+    lag: int = 0
+    # seconds that a process may take for one step of its copies, before it counts as hanging and is replaced
+    step_seconds: float = field(60.0, identity=False, resumable=True, compared=False)
+    # copies that play evaluations; each plays several episodes if there are fewer copies than episodes
+    evaluation_copies: int = field(16, resumable=True, compared=False)
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "num", "evaluation_copies")
+        at_least(self, 0, "lag")
+        above_zero(self, "step_seconds")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ActorLearnerConfig(OnlineConfig):
+    """Actors beside a learner: an iteration learns from a batch that actors collected, in order."""
+
+    loop: str = "actor_learner"
+    num_envs: int = 16
+    rollout_length: int = 128
+    actors: ActorsConfig = dataclasses.field(default_factory=ActorsConfig)  # how environments are stepped
+
+    @property
+    def split_over_devices(self) -> Mapping[str, int]:
+        return {}  # the other cores step simulators
+
+    @property
+    def why_one_seed(self) -> str | None:
+        return "actors step the environments of one seed"
+
+    @property
+    def acting_devices(self) -> int:
+        return 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ActorReplayConfig(ReplayConfig):
+    """Actors beside a learner with replay: an iteration adds a batch of theirs to a buffer and updates from samples."""
+
+    loop: str = "actor_replay"
+    num_envs: int = 16
+    rollout_length: int = 16
+    actors: ActorsConfig = dataclasses.field(default_factory=ActorsConfig)  # how environments are stepped
+
+    @property
+    def split_over_devices(self) -> Mapping[str, int]:
+        return {}
+
+    @property
+    def why_one_seed(self) -> str | None:
+        return "actors step the environments of one seed"
+
+    @property
+    def acting_devices(self) -> int:
+        return 1

@@ -1,15 +1,15 @@
 """Many copies of a simulator in several processes, in two halves: one steps while the other is acted on.
 
-    pool = Pool(source, num_copies=16, num_workers=2, seed=0)
-    pool.begin()
+    pool = Pool(source, num_copies=16, num_workers=2)
+    pool.begin(seed=0)
     while True:
         for half in range(pool.num_halves):
             answer = pool.receive(half)
             pool.send(half, actions_for(answer.timestep))
 
-Answers and actions are in shared memory; a command is one byte in a pipe, and waiting is the system's, so nothing spins.
-A process that crashes or hangs is replaced. The episodes of its copies are dropped, which `receive` says, and new ones
-begin.
+Answers and actions are in shared memory. A command is two bytes in a pipe, and waiting for the answer is the system's
+work, so nothing spins. A process that crashes or hangs is replaced. The episodes of its copies are dropped, which
+`receive` says, and new ones begin.
 """
 
 from __future__ import annotations
@@ -56,7 +56,6 @@ class Pool:
         *,
         num_copies: int,
         num_workers: int,
-        seed: int = 0,
         two_halves: bool = True,
         stagger: bool = False,
         seconds: float = 60.0,
@@ -64,7 +63,7 @@ class Pool:
     ):
         """`seconds` is how long a process may take for a step of its copies. With `stagger`, first episodes are cut at
         times spread over the limit. `warn` is told of every process that is replaced."""
-        self.source, self.num_copies, self.seed = source, num_copies, seed
+        self.source, self.num_copies = source, num_copies
         self.description = describe(source)
         self.num_halves = 2 if two_halves and num_copies >= 2 * num_workers and num_copies % 2 == 0 else 1
         self.num_workers = min(num_workers, num_copies)
@@ -76,9 +75,7 @@ class Pool:
         self._memory = multiprocessing.get_context("spawn").RawArray("B", size)
         self.arrays = layout.arrays(self._tree, num_copies, self._memory)
         self.arrays["active"][...] = True
-        if stagger:
-            limit = self.description.spec.time_limit
-            self.arrays["elapsed"][...] = np.arange(num_copies) * limit // num_copies
+        self._stagger = stagger
         self.halves = [slice(part[0], part[-1] + 1) for part in np.array_split(np.arange(num_copies), self.num_halves)]
         shares = [np.array_split(np.arange(half.start, half.stop), self.num_workers) for half in self.halves]
         self._copies = [[share[worker].tolist() for share in shares] for worker in range(self.num_workers)]
@@ -99,8 +96,14 @@ class Pool:
 
     # ---------------------------------------------------------------------------------------------------- stepping
 
-    def begin(self) -> None:
-        """Starts the episodes that `arrays["episode"]` names; `receive` gives their first time steps."""
+    def begin(self, seed: int) -> None:
+        """Starts the first episodes of a run; `receive` gives their first time steps."""
+        self.finish()
+        limit = self.description.spec.time_limit
+        self.arrays["seed"][...] = seed
+        self.arrays["episode"][...] = 0
+        self.arrays["elapsed"][...] = np.arange(self.num_copies) * limit // self.num_copies if self._stagger else 0
+        self.arrays["active"][...] = True
         for half in range(self.num_halves):
             self._command(half, BEGIN)
 
@@ -112,7 +115,7 @@ class Pool:
         self._command(half, STEP)
 
     def _pause_dropped(self, half: int) -> None:
-        """Copies whose episode was lost after it was shown: the action is not for the new one, which waits for a step."""
+        """Lets copies wait whose episode was lost after it was shown: the action is not for their new one."""
         part = self.halves[half]
         self._paused = [
             copy for copy in range(part.start, part.stop) if self._dropped[copy] and self.arrays["active"][copy]
@@ -142,6 +145,13 @@ class Pool:
         self.arrays["active"][self._paused] = True
         self._paused = []
 
+    def finish(self) -> None:
+        """Waits for the answers that are due."""
+        for half in range(self.num_halves):
+            if self._waiting[half]:
+                self.wait(half)
+        self._dropped[...] = False
+
     def _command(self, half: int, command: bytes) -> None:
         assert not self._waiting[half], "the answer to the last command was not received"
         for number, worker in enumerate(self._workers):
@@ -152,9 +162,7 @@ class Pool:
     # --------------------------------------------------------------------------------------------------- processes
 
     def _start(self, number: int) -> Worker:
-        assignment = Assignment(
-            halves=self._copies[number], num_copies=self.num_copies, seed=self.seed, memory=self._memory
-        )
+        assignment = Assignment(halves=self._copies[number], num_copies=self.num_copies, memory=self._memory)
         return Worker(self.source, assignment)
 
     def _replace(self, number: int, why: str, half: int) -> None:
@@ -208,7 +216,7 @@ class Worker:
         context = multiprocessing.get_context("spawn")
         self._connection: Connection
         self._connection, remote = context.Pipe()
-        self._output = tempfile.TemporaryFile()
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 (it is open as long as the process runs)
         self.owed = 0  # answers that count as given
         arguments = (source, remote, assignment, Output(self._output.fileno()))
         self._process = context.Process(target=work, args=arguments, daemon=True, name=f"covey {source.name}")
@@ -274,7 +282,7 @@ _described: dict[str, Description] = {}
 
 
 def describe(source: Source) -> Description:
-    """What a process of its own finds out about a simulator; UsageError with the simulator's message where it cannot."""
+    """What a process of its own finds out about a simulator; UsageError with its message where that fails."""
     key = repr(source)
     if key not in _described:
         _described[key] = _describe(source)

@@ -34,7 +34,6 @@ class Assignment:
 
     halves: Sequence[Sequence[int]] = ()
     num_copies: int = 0
-    seed: int = 0
     memory: Any = None  # a `multiprocessing` array of bytes
 
 
@@ -85,9 +84,7 @@ def serve(source: Source, connection: Connection, assignment: Assignment) -> Non
         for number in numbers:
             simulator = source.simulator() if first is None else first
             first = None  # type: ignore[assignment]
-            copy = Episodes(simulator, source.config, layout.rows(arrays, number), number)
-            copy.seed = assignment.seed
-            halves[-1].append(copy)
+            halves[-1].append(Episodes(simulator, source.config, layout.rows(arrays, number), number))
     while True:
         command = connection.recv_bytes()
         run(command[:1], [copy for copy in halves[command[1]] if arrays["active"][copy.number]])
