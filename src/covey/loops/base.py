@@ -87,13 +87,19 @@ class Loop:
     saved(state) -> tree by the name of each part that checkpoints hold
     restored(state, trees) -> state                      with these in place of its own; others stay as they are
     sizes(shapes of a state) -> Sizes                    what is in memory
-    collect(state) -> (state, checksum)                  collection alone, to time it; None: it collects nothing
+    collect(state) -> (state, checksum)                  collection alone, to time it; None: it cannot be timed alone
+    check(shapes of a state)                             traces an iteration, so that what cannot fit together is found
+                                                         before anything is compiled; None: `advance` is traced
+    close()                                              ends what the loop started beside this process's programs
+
+    `advance` is compiled, and then it can be lowered; or it is an ordinary function, of a loop that acts outside of
+    compiled programs. That one comes back when it is done, with metrics [num_iterations].
 
     Several seeds at once: init(keys [S]), metrics [max_iterations, S], and an axis of seeds in each part of the state.
     """
 
     init: Wrapped
-    advance: Wrapped
+    advance: Callable[..., tuple[PyTree, dict[str, Any]]]
     learner: Callable[[PyTree], PyTree]
     with_learner: Callable[[PyTree, PyTree], PyTree]
     saved: Callable[[PyTree], dict[str, PyTree]]
@@ -104,6 +110,13 @@ class Loop:
     frames_per_iteration: int  # what an iteration counts as
     sizes: Callable[[PyTree], Sizes] = lambda state: Sizes()
     collect: Wrapped | None = None
+    check: Callable[[PyTree], None] | None = None
+    close: Callable[[], None] = lambda: None
+
+    @property
+    def compiled(self) -> Wrapped | None:
+        """`advance`, if it is a compiled function."""
+        return self.advance if isinstance(self.advance, Wrapped) else None
 
 
 def state_shapes(loop: Loop, key: Key) -> PyTree:

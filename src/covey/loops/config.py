@@ -104,6 +104,11 @@ class ExperimentConfig:
         return None
 
     @property
+    def acting(self) -> ActorsConfig | None:
+        """How environments are stepped, where that is done beside the learner."""
+        return None
+
+    @property
     def acting_devices(self) -> int:
         """CPU devices that act beside those that learn, so that neither waits for the other's programs."""
         return 0
@@ -235,44 +240,40 @@ class ActorsConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ActorLearnerConfig(OnlineConfig):
-    """Actors beside a learner: an iteration learns from a batch that actors collected, in order."""
+class ActorLoopConfig(CollectingConfig):
+    """Loops whose environments are stepped by actors, beside the learner."""
 
-    loop: str = "actor_learner"
     num_envs: int = 16
-    rollout_length: int = 128
     actors: ActorsConfig = dataclasses.field(default_factory=ActorsConfig)  # how environments are stepped
 
     @property
-    def split_over_devices(self) -> Mapping[str, int]:
-        return {}  # the other cores step simulators
-
-    @property
-    def why_one_seed(self) -> str | None:
-        return "actors step the environments of one seed"
+    def acting(self) -> ActorsConfig | None:
+        return self.actors
 
     @property
     def acting_devices(self) -> int:
         return 1
+
+    @property
+    def split_over_devices(self) -> Mapping[str, int]:
+        return {}  # the other cores step environments
+
+    @property
+    def why_one_seed(self) -> str | None:
+        return "actors step the environments of one seed"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ActorReplayConfig(ReplayConfig):
+class ActorLearnerConfig(ActorLoopConfig, OnlineConfig):
+    """Actors beside a learner: an iteration learns from a batch that actors collected, in order."""
+
+    loop: str = "actor_learner"
+    rollout_length: int = 128
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ActorReplayConfig(ActorLoopConfig, ReplayConfig):
     """Actors beside a learner with replay: an iteration adds a batch of theirs to a buffer and updates from samples."""
 
     loop: str = "actor_replay"
-    num_envs: int = 16
     rollout_length: int = 16
-    actors: ActorsConfig = dataclasses.field(default_factory=ActorsConfig)  # how environments are stepped
-
-    @property
-    def split_over_devices(self) -> Mapping[str, int]:
-        return {}
-
-    @property
-    def why_one_seed(self) -> str | None:
-        return "actors step the environments of one seed"
-
-    @property
-    def acting_devices(self) -> int:
-        return 1

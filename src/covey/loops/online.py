@@ -204,20 +204,38 @@ def learn(
 
 def iterate(training: OnlineTraining, state: TrainState) -> tuple[TrainState, dict[str, Array]]:
     """One iteration of one seed, on each device: collect, learn, and the metrics of both."""
-    algorithm, spec, axis = training.algorithm, training.env.spec, training.axis
-    key_iteration = jax.random.fold_in(state.key, state.iteration)
-    key_collect, key_update = jax.random.split(training.device_key(key_iteration))
+    key_collect, key_update = iteration_keys(training, state)
     actor, batch, sums = collect_batch(training, state, key_collect)
-    batch = add_shaping(batch, shaping_factor(training, state.iteration))
-    progress = state.iteration * (training.frames_per_iteration / training.schedule_frames)
-    learner, buffer, metrics = learn(training, state, batch, key_update, progress)
-    sums, metrics = sum_over_devices(sums, axis), mean_over_devices(metrics, axis)
-    means = episode_means(sums, scored_groups(spec.cooperating, taken_groups(algorithm, spec)))
-    metrics = metrics | {f"collection/{name}": value for name, value in means.items()}
+    state, metrics = learn_iteration(training, dataclasses.replace(state, actor=actor), batch, key_update)
+    metrics |= collection_metrics(training, sum_over_devices(sums, training.axis))
     if training.hooks.metrics:
         metrics = training.hooks.metrics(metrics)
-    state = TrainState(learner=learner, actor=actor, key=state.key, iteration=state.iteration + 1, buffer=buffer)
     return state, metrics
+
+
+def iteration_keys(training: OnlineTraining, state: TrainState) -> tuple[Key, Key]:
+    """The keys of an iteration's two halves: collecting and updating."""
+    key_iteration = jax.random.fold_in(state.key, state.iteration)
+    key_collect, key_update = jax.random.split(training.device_key(key_iteration))
+    return key_collect, key_update
+
+
+def learn_iteration(
+    training: OnlineTraining, state: TrainState, batch: Batch, key: Key
+) -> tuple[TrainState, dict[str, Array]]:
+    """The second half of an iteration, on each device: learns from what was collected, and counts on."""
+    batch = add_shaping(batch, shaping_factor(training, state.iteration))
+    progress = state.iteration * (training.frames_per_iteration / training.schedule_frames)
+    learner, buffer, metrics = learn(training, state, batch, key, progress)
+    state = dataclasses.replace(state, learner=learner, iteration=state.iteration + 1, buffer=buffer)
+    return state, mean_over_devices(metrics, training.axis)
+
+
+def collection_metrics(training: OnlineTraining, sums: EpisodeSums) -> dict[str, Array]:
+    """Means over the episodes that ended on all devices, by the names of metrics."""
+    spec = training.env.spec
+    means = episode_means(sums, scored_groups(spec.cooperating, taken_groups(training.algorithm, spec)))
+    return {f"collection/{name}": value for name, value in means.items()}
 
 
 def shaping_factor(training: OnlineTraining, iteration: Array) -> Array:

@@ -15,7 +15,6 @@ work, so nothing spins. A process that crashes or hangs is replaced. The episode
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import multiprocessing
 import os
 import tempfile
@@ -30,7 +29,7 @@ from covey.envs.host.layout import Description
 from covey.envs.host.simulator import SimulatorError, Source
 from covey.envs.host.worker import BEGIN, DONE, STEP, Assignment, Output, work
 from covey.errors import UsageError
-from covey.types import GroupStep, TimeStep
+from covey.types import Array, GroupStep, TimeStep, pytree
 
 START_SECONDS = 120.0  # that a process may take to import and make its simulators
 MOST_FAILURES = 3  # of one process without an episode that ended in between
@@ -38,13 +37,13 @@ TAIL_BYTES = 400  # of what a process printed, shown where it fails
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@pytree
 class Answer:
     """What the copies of a half showed. `dropped [b]`: the copy's episode was lost with its process, and the time step
     is the first of a new one."""
 
     timestep: TimeStep
-    dropped: np.ndarray
+    dropped: Array
 
 
 class Pool:
@@ -53,8 +52,8 @@ class Pool:
     def __init__(
         self,
         source: Source,
-        *,
         num_copies: int,
+        *,
         num_workers: int,
         two_halves: bool = True,
         stagger: bool = False,
@@ -129,7 +128,7 @@ class Pool:
         dropped = self._dropped[part].copy()
         self._dropped[part] = False
         shown = layout.map_leaves(lambda array: array[part].copy(), self.arrays["step"])
-        return Answer(timestep=as_timestep(shown), dropped=dropped)
+        return Answer(timestep=as_timestep(shown), dropped=dropped)  # type: ignore[arg-type]
 
     def wait(self, half: int) -> None:
         """Waits until a half has stepped."""
