@@ -27,7 +27,7 @@ from covey.algorithms.seats import learned_part, with_learned_part
 from covey.envs.batch import BatchedEnv
 from covey.envs.host.env import simulator_of
 from covey.envs.host.pool import Pool, check_workers, num_cores
-from covey.loops.base import DEVICE_AXIS, Loop, LoopInputs, Sizes, num_bytes
+from covey.loops.base import DEVICE_AXIS, Loop, LoopInputs, Sizes, StatePart, num_bytes
 from covey.loops.collectors import (
     Collected,
     Collecting,
@@ -35,6 +35,7 @@ from covey.loops.collectors import (
     CompiledCollector,
     PoolCollector,
     example_batch,
+    example_saved,
 )
 from covey.loops.config import ActorLearnerConfig, ActorReplayConfig, ActorsConfig
 from covey.loops.learning import Learning, make_learning
@@ -133,7 +134,10 @@ class ActorTraining:
     training: OnlineTraining
     actors: ActorsConfig
     make_collector: Callable[[], Collector]
+    example_saved: Callable[[], PyTree]  # what its `saved` gives, for the shapes
+    saves_episodes: bool
     acting_device: Any
+    warn: Callable[[str], None] = lambda line: None
 
 
 class ActorLearner:
@@ -193,8 +197,10 @@ class ActorLearner:
         self._stop()
         if self._collector is None:
             self._collector = self._parts.make_collector()
-        restored, self._restored = self._restored, {}
-        if not restored or not self._collector.restore(restored):
+        restored, self._restored = dict(self._restored), {}
+        if not restored.pop("there", False) or not self._collector.restore(restored):
+            if iteration:
+                self._parts.warn("all episodes start again, and the bits will differ from an uninterrupted run")
             self._collector.begin(jax.random.fold_in(state.key, iteration))
         self._first, key = iteration, jax.device_get(jax.random.key_data(state.key))
         self._actors = Actors(self._collector, self._parts.actors.lag)
@@ -220,9 +226,19 @@ class ActorLearner:
             "learner": learned_part(state.learner),
             "clock": {"key": state.key, "iteration": state.iteration},
         }
+        if self._parts.saves_episodes:
+            parts[SIMULATORS] = self._saved_episodes(state)
         if self._training.learning is not None and self._training.learning.in_checkpoints:
             parts["buffer"] = state.buffer
         return parts
+
+    def _saved_episodes(self, state: TrainState) -> PyTree:
+        """Episodes as they are after the iteration of `state`; all zeros where there are none of its own."""
+        here = self._position == (key_bytes(state), int(state.iteration))
+        example = self._parts.example_saved()
+        found = self._collector.saved() if here and self._collector is not None else None
+        saved = {"there": np.bool_(found is not None), **(found or example)}
+        return jax.tree.map(lambda leaf: jax.device_put(leaf, self._parts.acting_device), saved)
 
     def restored(self, state: TrainState, trees: Mapping[str, PyTree]) -> TrainState:
         """`state` with the saved parts that there are."""
@@ -230,6 +246,8 @@ class ActorLearner:
         if "learner" in changes:
             changes["learner"] = with_learned_part(state.learner, changes["learner"])
         self._restored = trees.get(SIMULATORS, {})
+        self._stop()
+        self._position = None
         return dataclasses.replace(state, **changes, **trees.get("clock", {}))
 
 
@@ -313,11 +331,15 @@ def make_actor_loop(training: OnlineTraining, config: ActorLearnerConfig | Actor
         stagger=config.stagger,
         replay=training.learning is not None,
         device=device,
+        num_workers=workers_of(config.actors),
     )
     parts = ActorTraining(
         training=training,
         actors=config.actors,
         make_collector=partial(make_collector, collecting, config.actors),
+        example_saved=partial(zeros_of, partial(example_saved, collecting)),
+        # Where actors are ahead of the learner, their episodes are not those of its iteration.
+        saves_episodes=config.actors.lag == 0 and bool(jax.eval_shape(partial(example_saved, collecting))),
         acting_device=device,
     )
     if simulator_of(training.env.env) is not None:
@@ -326,6 +348,8 @@ def make_actor_loop(training: OnlineTraining, config: ActorLearnerConfig | Actor
     in_host = training.learning is not None and training.learning.replay.in_host
     shardings = dataclasses.replace(state_shardings(training.devices, in_host), actor=())  # type: ignore[arg-type]
     saved = {name: part for name, part in state_parts(training.learning).items() if name != "actor"}
+    if parts.saves_episodes:
+        saved[SIMULATORS] = StatePart(label="episodes")
     return Loop(
         init=jax.jit(partial(init_state, training, collecting), out_shardings=shardings),
         advance=loop.advance,
@@ -341,6 +365,17 @@ def make_actor_loop(training: OnlineTraining, config: ActorLearnerConfig | Actor
         frames_per_iteration=training.frames_per_iteration,
         sizes=partial(state_sizes, collecting, training),
     )
+
+
+def zeros_of(make: Callable[[], PyTree]) -> PyTree:
+    """What `make` gives, all zeros."""
+
+    def zeros(leaf: jax.ShapeDtypeStruct) -> Array:
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            return jnp.broadcast_to(jax.random.key(0), leaf.shape)
+        return jnp.zeros(leaf.shape, leaf.dtype)
+
+    return jax.tree.map(zeros, jax.eval_shape(make))
 
 
 def _act_with(training: OnlineTraining) -> Callable[[Array], Algorithm]:
@@ -362,7 +397,7 @@ def make_collector(collecting: Collecting, actors: ActorsConfig) -> Collector:
     pool = Pool(
         source,
         num_copies=collecting.num_envs,
-        num_workers=workers_of(actors),
+        num_workers=collecting.num_workers,
         stagger=collecting.stagger,
         seconds=actors.step_seconds,
     )

@@ -20,7 +20,7 @@ from covey.envs.base import Env
 from covey.envs.batch import BatchedEnv, Episodes, add_step, init_episodes, restart_episodes, score_played
 from covey.envs.host import layout
 from covey.envs.host.env import simulator_of
-from covey.envs.host.pool import Answer, Pool, as_timestep, describe
+from covey.envs.host.pool import Answer, Pool, as_timestep, describe, half_sizes, saved_episodes
 from covey.envs.host.simulator import Source
 from covey.loops.rollout import Actor, EpisodeSums, collect, init_actor, make_transition, sum_ended, unroll
 from covey.types import Algorithm, Array, Batch, Key, PyTree, TimeStep, Transition, pytree
@@ -50,7 +50,7 @@ class Collector(Protocol):
     def collect(self, acting: PyTree, key: Key, at_random: bool) -> Collected: ...
 
     def saved(self) -> dict[str, Any]:
-        """What continues the episodes elsewhere, as arrays; empty where nothing can."""
+        """What continues the episodes elsewhere, as arrays, between two batches; empty where nothing can."""
 
     def restore(self, saved: Mapping[str, Any]) -> bool:
         """Continues the saved episodes; whether they are the same to the bit."""
@@ -74,6 +74,7 @@ class Collecting:
     stagger: bool
     replay: bool
     device: Any
+    num_workers: int = 1
     explore: bool = True
 
     @property
@@ -212,10 +213,15 @@ class PoolCollector:
         return jax.device_put(tree, self._device)
 
     def saved(self) -> dict[str, Any]:
-        return {}
+        """Where acting is, and what plays the simulators' episodes again; empty where that takes too much memory."""
+        episodes = self._pool.saved()
+        return {"episodes": episodes, "halves": self._halves} if episodes else {}
 
     def restore(self, saved: Mapping[str, Any]) -> bool:
-        return False
+        if not saved or not self._pool.replay(jax.device_get(saved["episodes"])):
+            return False
+        self._halves = self._put(saved["halves"])
+        return True
 
     def close(self) -> None:
         self._pool.close()
@@ -349,6 +355,18 @@ def example_batch(collecting: Collecting, learner: PyTree) -> tuple[Batch, Episo
     half, rollout = record_step(collecting, half, chosen, rollout, answer, jnp.zeros((), jnp.int32))
     num_sequences = collecting.rollout_length // collecting.sequence_length
     return join_halves(collecting, [half], [rollout], [[before] * num_sequences])
+
+
+def example_saved(collecting: Collecting) -> dict[str, Any]:
+    """What a collector saves, for its shapes."""
+    key = jax.random.key(0)
+    if (source := simulator_of(collecting.env)) is None:
+        env = BatchedEnv(env=collecting.env, num_envs=collecting.num_envs, stagger=collecting.stagger)
+        return {"actor": init_actor(env, collecting.algorithm, key)}
+    episodes = saved_episodes(describe(source), collecting.num_envs)
+    sizes = half_sizes(collecting.num_envs, collecting.num_workers)
+    halves = [show_first(collecting, example_answer(source, size).timestep) for size in sizes]
+    return {"episodes": episodes, "halves": halves} if episodes else {}
 
 
 def example_answer(source: Source, num_copies: int) -> Answer:

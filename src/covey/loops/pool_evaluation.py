@@ -127,3 +127,34 @@ def follow_episodes(
         episodes=restart_episodes(episodes, begun, env.spec),
     )
     return half, values
+
+
+def draw_episode(
+    env: Env, algorithm: Algorithm, pool: Pool, learner: PyTree, key: Key, *, deterministic: bool
+) -> list[np.ndarray]:
+    """Pictures of one episode in a pool of one copy, from its beginning to before its last step."""
+    collecting = Collecting(
+        env=env,
+        algorithm=algorithm,
+        act_with=lambda at_random: algorithm,
+        num_envs=1,
+        rollout_length=1,
+        stagger=False,
+        replay=True,
+        device=jax.devices()[0],
+        explore=not deterministic,
+    )
+    act = jax.jit(partial(act_in_half, collecting))
+    acting = algorithm.acting(learner)
+    key_seed, key_act = jax.random.split(key)
+    pool.begin(seed_from(key_seed))
+    half, pictures = show_first(collecting, pool.receive(0).timestep), list[np.ndarray]()
+    ended = False
+    while not ended:
+        pictures.append(pool.render())
+        half, chosen = act(acting, half, key_act, np.int32(len(pictures)), np.bool_(False))
+        pool.send(0, jax.tree.map(np.asarray, chosen.actions))
+        answer = pool.receive(0)
+        ended = bool(answer.timestep.last[0]) or bool(answer.dropped[0])
+        half = dataclasses.replace(half, timestep=seen_by_algorithm(env, answer.timestep))
+    return pictures

@@ -54,8 +54,8 @@ def layout(description: Description) -> dict[str, Any]:
         "step": step,
         "actions": {name: action_leaf(group.action, group.num_agents) for name, group in spec.groups.items()},
         "active": flag,  # whether the next command is for this copy too
-        "seed": Leaf(dtype=np.int64),  # of the run
-        "episode": Leaf(dtype=np.int64),  # its number, which makes its seed
+        "seed": Leaf(dtype=np.int32),  # of the run
+        "episode": Leaf(dtype=np.int32),  # its number, which makes its seed
         "elapsed": Leaf(dtype=np.int32),  # steps of it that are over
     }
 

@@ -15,6 +15,7 @@ work, so nothing spins. A process that crashes or hangs is replaced. The episode
 from __future__ import annotations
 
 import contextlib
+import math
 import multiprocessing
 import os
 import tempfile
@@ -27,12 +28,13 @@ import numpy as np
 from covey.envs.host import layout
 from covey.envs.host.layout import Description
 from covey.envs.host.simulator import SimulatorError, Source
-from covey.envs.host.worker import BEGIN, DONE, STEP, Assignment, Output, work
+from covey.envs.host.worker import BEGIN, DONE, RENDER, STEP, Assignment, Output, work
 from covey.errors import UsageError
 from covey.types import Array, GroupStep, TimeStep, pytree
 
 START_SECONDS = 120.0  # that a process may take to import and make its simulators
 MOST_FAILURES = 3  # of one process without an episode that ended in between
+LOG_BYTES = 64_000_000  # of actions that are remembered, so that episodes can be played again
 TAIL_BYTES = 400  # of what a process printed, shown where it fails
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -55,7 +57,6 @@ class Pool:
         num_copies: int,
         *,
         num_workers: int,
-        two_halves: bool = True,
         stagger: bool = False,
         seconds: float = 60.0,
         warn: Callable[[str], None] = lambda line: None,
@@ -64,8 +65,9 @@ class Pool:
         times spread over the limit. `warn` is told of every process that is replaced."""
         self.source, self.num_copies = source, num_copies
         self.description = describe(source)
-        self.num_halves = 2 if two_halves and num_copies >= 2 * num_workers and num_copies % 2 == 0 else 1
         self.num_workers = min(num_workers, num_copies)
+        sizes = half_sizes(num_copies, self.num_workers)
+        self.num_halves = len(sizes)
         self.restarts = 0  # processes replaced because they crashed or hung
         self.dropped_episodes = 0
         self._seconds, self._warn = seconds, warn
@@ -75,12 +77,15 @@ class Pool:
         self.arrays = layout.arrays(self._tree, num_copies, self._memory)
         self.arrays["active"][...] = True
         self._stagger = stagger
-        self.halves = [slice(part[0], part[-1] + 1) for part in np.array_split(np.arange(num_copies), self.num_halves)]
+        self._steps = np.zeros(num_copies, np.int32)  # that the log holds of each copy's episode
+        shapes = log_shapes(self.description, num_copies)
+        self._log = layout.map_leaves(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes) if shapes else None
+        self.halves = [slice(number * size, (number + 1) * size) for number, size in enumerate(sizes)]
         shares = [np.array_split(np.arange(half.start, half.stop), self.num_workers) for half in self.halves]
         self._copies = [[share[worker].tolist() for share in shares] for worker in range(self.num_workers)]
         self._dropped = np.zeros(num_copies, bool)
         self._waiting = [False] * self.num_halves  # for an answer
-        self._paused: list[int] = []  # copies that the last command was not for
+        self._paused: list[list[int]] = [[] for _ in range(self.num_halves)]  # copies that a command was not for
         self._begun = np.zeros(self.num_workers, np.int64)  # episodes at the start of each process
         self._failures = [0] * self.num_workers
         self._progress = [0] * self.num_workers  # episodes over when a process failed last
@@ -103,23 +108,29 @@ class Pool:
         self.arrays["episode"][...] = 0
         self.arrays["elapsed"][...] = np.arange(self.num_copies) * limit // self.num_copies if self._stagger else 0
         self.arrays["active"][...] = True
+        self._steps[...] = 0
         for half in range(self.num_halves):
             self._command(half, BEGIN)
 
     def send(self, half: int, actions: Mapping[str, np.ndarray]) -> None:
         """Steps a half with its actions, by group; returns before that is done."""
+        part = self.halves[half]
         for name, values in actions.items():
-            self.arrays["actions"][name][self.halves[half]] = values
+            self.arrays["actions"][name][part] = values
         self._pause_dropped(half)
+        if self._log is not None:
+            stepped = part.start + np.flatnonzero(self.arrays["active"][part])
+            for name, log in self._log.items():
+                log[stepped, self._steps[stepped]] = self.arrays["actions"][name][stepped]
+            self._steps[stepped] += 1
         self._command(half, STEP)
 
     def _pause_dropped(self, half: int) -> None:
         """Lets copies wait whose episode was lost after it was shown: the action is not for their new one."""
         part = self.halves[half]
-        self._paused = [
-            copy for copy in range(part.start, part.stop) if self._dropped[copy] and self.arrays["active"][copy]
-        ]
-        self.arrays["active"][self._paused] = False
+        waiting = self._dropped[part] & self.arrays["active"][part]
+        self._paused[half] = (part.start + np.flatnonzero(waiting)).tolist()
+        self.arrays["active"][self._paused[half]] = False
 
     def receive(self, half: int) -> Answer:
         """Waits until a half has stepped, and copies what it shows."""
@@ -141,8 +152,64 @@ class Pool:
             except WorkerLost as lost:
                 self._replace(number, str(lost), half)
         self._waiting[half] = False
-        self.arrays["active"][self._paused] = True
-        self._paused = []
+        self.arrays["active"][self._paused[half]] = True
+        self._paused[half] = []
+        part = self.halves[half]
+        self._steps[part][self.arrays["step"]["last"][part] | self._dropped[part]] = 0
+
+    # ------------------------------------------------------------------------------------- continuing in another pool
+
+    def saved(self) -> dict[str, Any]:
+        """What `replay` needs to continue all episodes; empty where their actions would take too much memory."""
+        if self._log is None:
+            return {}
+        where = {name: self.arrays[name].copy() for name in ("seed", "episode", "elapsed")}
+        shown = layout.map_leaves(np.copy, self.arrays["step"])
+        return {**where, "steps": self._steps.copy(), "actions": dict(self._log), "step": shown}
+
+    def replay(self, saved: Mapping[str, Any]) -> bool:
+        """Plays saved episodes again up to where they were; whether every copy shows what it showed then.
+
+        It does where a simulator does the same again for the same seed and actions. What copies showed is to be acted
+        on next; there is nothing to receive.
+        """
+        assert self._log is not None
+        steps = np.asarray(saved["steps"])
+        self.finish()
+        for name in ("seed", "episode", "elapsed"):
+            self.arrays[name][...] = saved[name]
+        self.arrays["elapsed"][...] -= steps
+        self.arrays["active"][...] = True
+        self._steps[...] = 0
+        for half in range(self.num_halves):
+            self._command(half, BEGIN)
+        self.finish()
+        for number in range(int(steps.max(initial=0))):
+            self.arrays["active"][...] = steps > number
+            for half, part in enumerate(self.halves):
+                self.send(half, {name: np.asarray(log)[part, number] for name, log in saved["actions"].items()})
+            self.finish()
+        self.arrays["active"][...] = True
+        return np.array_equal(self._steps, steps) and self._shows(saved)
+
+    def _shows(self, saved: Mapping[str, Any]) -> bool:
+        same = [np.array_equal(self.arrays["episode"], saved["episode"])]
+        for name, group in self.arrays["step"]["groups"].items():
+            for part in ("observation", "alive", "action_mask"):
+                if part in group:
+                    then = saved["step"]["groups"][name][part]
+                    layout.map_leaves(lambda now, then: same.append(np.array_equal(now, then)), group[part], then)
+        return all(same)
+
+    # ---------------------------------------------------------------------------------------------------- stepping
+
+    def render(self) -> np.ndarray:
+        """A picture of the first copy as it is now, uint8 [H, W, 3]."""
+        assert not any(self._waiting), "copies are being stepped"
+        try:
+            return self._workers[0].render(self._seconds)
+        except WorkerLost as lost:
+            raise SimulatorError(f"{self.source.name}: {str(lost).removeprefix('failed: ')}") from lost
 
     def finish(self) -> None:
         """Waits for the answers that are due."""
@@ -183,7 +250,7 @@ class Pool:
         self._progress[number] = int(self.arrays["episode"][copies].sum())
         self._workers[number] = worker = self._start(number)
         worker.introduce(START_SECONDS)
-        self.arrays["active"][self._paused] = True
+        self.arrays["active"][[copy for paused in self._paused for copy in paused]] = True
         for other, own in enumerate(self._copies[number]):
             if own:
                 worker.send(BEGIN + bytes([other]))
@@ -202,6 +269,33 @@ class Pool:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def half_sizes(num_copies: int, num_workers: int) -> list[int]:
+    """The copies in each half: two equal ones, if every process has a copy in both."""
+    two = num_copies % 2 == 0 and num_copies >= 2 * num_workers
+    return [num_copies // 2] * 2 if two else [num_copies]
+
+
+def log_shapes(description: Description, num_copies: int) -> dict[str, layout.Leaf]:
+    """The log of all actions of the running episodes, by group; empty where it would take more than `LOG_BYTES`."""
+    limit, actions = description.spec.time_limit, layout.layout(description)["actions"]
+    shapes = {
+        name: layout.Leaf(shape=(num_copies, limit, *leaf.shape), dtype=leaf.dtype) for name, leaf in actions.items()
+    }
+    fits = sum(4 * math.prod(leaf.shape) for leaf in shapes.values()) <= LOG_BYTES
+    return shapes if fits else {}
+
+
+def saved_episodes(description: Description, num_copies: int) -> dict[str, Any]:
+    """What `Pool.saved` gives, all zeros."""
+    log = log_shapes(description, num_copies)
+    if not log:
+        return {}
+    tree = layout.layout(description)
+    leaves = {name: tree[name] for name in ("seed", "episode", "elapsed", "step")} | {"steps": tree["elapsed"]}
+    zeros = layout.map_leaves(lambda leaf: np.zeros((num_copies, *leaf.shape), leaf.dtype), leaves)
+    return {**zeros, "actions": layout.map_leaves(lambda leaf: np.zeros(leaf.shape, leaf.dtype), log)}
 
 
 class WorkerLost(Exception):
@@ -257,6 +351,13 @@ class Worker:
             code = self._process.exitcode
             how = f"by signal {-code}" if code is not None and code < 0 else f"with exit code {code}"
             raise WorkerLost(f"ended {how}") from None
+
+    def render(self, seconds: float) -> np.ndarray:
+        """A picture of its first copy."""
+        self.send(RENDER + bytes([0]))
+        self.receive(seconds)
+        picture: np.ndarray = self._connection.recv()
+        return picture
 
     def printed(self) -> str:
         """The last line of what it printed."""
