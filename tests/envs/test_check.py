@@ -206,7 +206,7 @@ SHAPES = {
     ),
     "shaping": (
         after_step(lambda t: changed(t, shaping=lambda _: jnp.zeros(AGENTS))),
-        "step gives TimeStep.groups['agents'].shaping, reset does not: both must give the same structure",
+        "step gives TimeStep.groups['agents'].shaping and reset does not: both must give the same structure",
     ),
     "mask": (
         both(lambda t: changed(t, action_mask=lambda x: x[:, :1])),
@@ -238,14 +238,14 @@ SHAPES = {
         "reset gives metric 'score' [2]; it must be one number",
     ),
     "state in parts": (both(replaced(state=(jnp.zeros(2),))), "reset gives state as a tuple; its spec says [2]"),
-    "metrics without names": (both(replaced(metrics=jnp.zeros(2))), "reset gives metrics [2], they must be a dict"),
+    "metrics without names": (both(replaced(metrics=jnp.zeros(2))), "reset gives metrics [2]; they must be a dict"),
     "metric in parts": (both(replaced(metrics={"score": {}})), "reset gives metric 'score' as a dict; it must be one"),
     "no metrics": (with_spec(metrics=None), "spec.metrics must map names to MetricSpecs, and is a NoneType"),
     "state of the environment": (
         Growing,
         "step gives state['place'] as float32[2], reset as float32[]: they must agree",
     ),
-    "structure": (Forgetful, "reset gives state['elapsed'], step does not: both must give the same structure"),
+    "structure": (Forgetful, "reset gives state['elapsed'] and step does not: both must give the same structure"),
     "not a pair": (Bare, "reset must give a state and a covey.types.TimeStep, and gives TimeStep"),
     "no reset": (Resetless, "reset raises AttributeError: 'Resetless' object has no attribute 'reset'"),
     "raising": (Raising, "step raises TracerBoolConversionError: Attempted boolean conversion of traced array"),
