@@ -58,24 +58,33 @@ def make_env(name: str, **fields: Any) -> Env:
 
 
 def make_env_from_config(name: str, config: TaskConfig) -> Env:
-    """The registered environment under the wrappers that every task gets: lifetimes, time limit and shared reward."""
+    """The registered environment under the wrappers that every task gets: lifetimes, time limit and shared reward.
+
+    Simulators in processes have lifetimes and time limits there (`envs.host.episodes`).
+    """
     from covey.envs.wrappers import Lifetimes, ShareReward, TimeLimit
 
-    env = make_bare_env(name, config)
-    if not registry.tasks[name].built_in:
-        from covey.envs.check import check_shapes
+    entry = registry.tasks[name]
+    if entry.host:
+        from covey.envs.host.env import HostEnv, source_of
 
-        check_shapes(env, f"task {name}")
-    if not env.spec.keeps_lifetimes:
-        env = Lifetimes(env)
-    env = TimeLimit(env, config.time_limit, terminates=config.time_limit_terminates)
+        env: Env = HostEnv(source_of(name, config))
+    else:
+        env = make_bare_env(name, config)
+        if not entry.built_in:
+            from covey.envs.check import check_shapes
+
+            check_shapes(env, f"task {name}")
+        if not env.spec.keeps_lifetimes:
+            env = Lifetimes(env)
+        env = TimeLimit(env, config.time_limit, terminates=config.time_limit_terminates)
     if config.reward in (Reward.team_sum, Reward.team_mean):
         env = ShareReward(env, config.reward)
     return env
 
 
 def present_teams(teams: Sequence[Sequence[str]], groups: Iterable[str]) -> tuple[tuple[str, ...], ...]:
-    """`teams` without the groups that a configuration of the task does not have; () where one team is left."""
+    """`teams` without the groups that a configuration of the task does not have; () if only one team is left."""
     present = set(groups)
     kept = [tuple(group for group in team if group in present) for team in teams]
     found = tuple(team for team in kept if team)

@@ -1,8 +1,7 @@
-"""What an experiment has for each loop: frozen dataclasses, read before JAX starts.
+"""The fields of `experiment` for each loop: frozen dataclasses, read before JAX starts.
 
-A loop is registered with one of these (`registry.register_loop`), and they are the fields of `experiment`. What covey
-asks of every one of them is on `ExperimentConfig`; a loop that steps environments side by side inherits from
-`CollectingConfig`.
+A loop is registered with one of these (`registry.register_loop`). What covey asks of all of them is on
+`ExperimentConfig`; the dataclass of a loop that steps environments side by side inherits from `CollectingConfig`.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import enum
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-from covey.checks import LARGEST_INT, Large, at_least, check_divides
+from covey.checks import LARGEST_INT, Large, above_zero, at_least, check_divides
 from covey.data.buffer import BufferConfig, Place
 from covey.fields import field
 
@@ -20,12 +19,12 @@ LOGGERS = ("console", "json", "mlflow", "tensorboard", "wandb")
 
 
 class Platform(enum.Enum):
-    """What computes. `auto` takes an accelerator where there is one."""
+    """The kind of device that computes."""
 
-    auto = "auto"  # an accelerator where there is one, else the CPU
-    cpu = "cpu"  # the CPU, whatever else there is
-    gpu = "gpu"  # a GPU; refused where there is none
-    tpu = "tpu"  # a TPU; refused where there is none
+    auto = "auto"  # an accelerator if there is one, else the CPU
+    cpu = "cpu"  # the CPU, even if there is an accelerator
+    gpu = "gpu"  # a GPU; an error if there is none
+    tpu = "tpu"  # a TPU; an error if there is none
 
 
 # The role of fields that decide how an experiment is watched and saved.
@@ -37,15 +36,16 @@ class ExperimentConfig:
     """Fields of every loop. Intervals are in frames; they and `frames` round up to whole iterations."""
 
     learns_from: ClassVar[str] = "experience"  # for messages
-    # how experience reaches the learner; unless it is given, the first loop that the algorithm can learn in
+    # how experience reaches the learner; by default, the first loop that the algorithm can learn in
     loop: str = field("online", newer=True)
     # environment steps to train for, over all environments; a step counts once, whatever the number of agents
     frames: Large = field(2_000_000, resumable=True, compared=False, compiled=False)
     # frames over which schedules (of the learning rate, of exploration) run; null: `frames`
     schedule_frames: Large | None = field(None, resumable=True)
-    # what computes
+    # kind of device that computes
     platform: Platform = field(Platform.auto, identity=False, resumable=True, compared=False)
-    # devices to split the environments over; null: as many as there are and fit; the number used is stored with the run
+    # devices to split the environments over; null: as many as are available and split them evenly; the number used is
+    # stored with the run
     devices: int | None = field(None, identity=False, resumable=True, compared=False)
     # seeds trained in one program, each as if alone except for rounding; null: on accelerators as many as fit, else one
     # after another
@@ -53,7 +53,7 @@ class ExperimentConfig:
     # frames between evaluations; 0: at the start and at the end only
     evaluation_interval: Large = field(100_000, resumable=True, compared=False, compiled=False)
     evaluation_episodes: int = field(32, resumable=True, compared=False)  # episodes in each evaluation
-    # whether evaluation takes the most likely action; null: yes, except policies over discrete actions, which sample
+    # whether evaluation takes the most likely action; null: yes, but policies over discrete actions sample
     evaluation_deterministic: bool | None = field(None, compared=False)
     # at the end, evaluate the best parameters over ten times the episodes
     absolute_metric: bool = field(True, resumable=True, compared=False, compiled=False)
@@ -85,12 +85,12 @@ class ExperimentConfig:
 
     @property
     def frames_per_iteration(self) -> int:
-        """What an iteration counts as."""
+        """How many frames an iteration counts as."""
         raise NotImplementedError(f"{type(self).__name__} must say how many frames an iteration has")
 
     @property
     def split_over_devices(self) -> Mapping[str, int]:
-        """Numbers, by field, that the number of devices must divide; where there are none, one device computes."""
+        """Numbers, by field, that the number of devices must divide; if there are none, only one device computes."""
         return {}
 
     @property
@@ -100,8 +100,18 @@ class ExperimentConfig:
 
     @property
     def why_one_seed(self) -> str | None:
-        """What keeps several seeds from training in one program, if anything does."""
+        """The reason why several seeds cannot train in one program, if there is one."""
         return None
+
+    @property
+    def acting(self) -> ActorsConfig | None:
+        """How environments are stepped, where that is done beside the learner."""
+        return None
+
+    @property
+    def acting_devices(self) -> int:
+        """CPU devices that act beside those that learn, so that neither waits for the other's programs."""
+        return 0
 
     @property
     def collecting(self) -> CollectingConfig | None:
@@ -123,7 +133,7 @@ class CollectingConfig(ExperimentConfig):
         at_least(self, 1, "num_envs", "rollout_length", "shaping_frames")
         if self.frames > LARGEST_INT * self.frames_per_iteration:
             raise ValueError(
-                f"frames={self.frames:,} are more than {LARGEST_INT:,} iterations, "
+                f"frames={self.frames:,} is more than {LARGEST_INT:,} iterations "
                 f"of {self.frames_per_iteration:,} frames each"
             )
         if self.devices and self.num_envs % self.devices:
@@ -196,7 +206,74 @@ class ReplayConfig(CollectingConfig):
 
     @property
     def why_one_seed(self) -> str | None:
-        return "buffer.place=host holds one seed's" if self.buffer.place is Place.host else None
+        return "buffer.place=host holds the buffer of one seed only" if self.buffer.place is Place.host else None
 
     def sized(self, num_envs: int, devices: int) -> Self:
         return dataclasses.replace(super().sized(num_envs, devices), random_frames=0)
+
+
+class Where(enum.Enum):
+    """Where actors step environments."""
+
+    local = "in processes of this machine"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ActorsConfig:
+    """Fields of `actors`: how environments are stepped beside the learner."""
+
+    where: Where = field(Where.local, identity=False, resumable=True, compared=False)  # where actors step environments
+    # processes that step simulators; null: one for each core
+    num: int | None = field(None, identity=False, resumable=True, compared=False)
+    # iterations that the parameters which act are behind those that are learned. 0: collecting and learning take turns,
+    # and a run is the same to the bit each time. 1 or more: they overlap, and batches are that much older
+    lag: int = 0
+    # seconds that a process may take for one step of its copies, before it counts as hanging and is replaced
+    step_seconds: float = field(60.0, identity=False, resumable=True, compared=False)
+    # copies that play evaluations; each plays several episodes if there are fewer copies than episodes
+    evaluation_copies: int = field(16, resumable=True, compared=False)
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "num", "evaluation_copies")
+        at_least(self, 0, "lag")
+        above_zero(self, "step_seconds")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ActorLoopConfig(CollectingConfig):
+    """Loops whose environments are stepped by actors, beside the learner."""
+
+    num_envs: int = 16
+    actors: ActorsConfig = dataclasses.field(default_factory=ActorsConfig)  # how environments are stepped
+
+    @property
+    def acting(self) -> ActorsConfig | None:
+        return self.actors
+
+    @property
+    def acting_devices(self) -> int:
+        return 1
+
+    @property
+    def split_over_devices(self) -> Mapping[str, int]:
+        return {}  # the other cores step environments
+
+    @property
+    def why_one_seed(self) -> str | None:
+        return "actors step the environments of one seed"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ActorLearnerConfig(ActorLoopConfig, OnlineConfig):
+    """Actors beside a learner: an iteration learns from a batch that actors collected, in order."""
+
+    loop: str = "actor_learner"
+    rollout_length: int = 128
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ActorReplayConfig(ActorLoopConfig, ReplayConfig):
+    """Actors beside a learner with replay: an iteration adds a batch of theirs to a buffer and updates from samples."""
+
+    loop: str = "actor_replay"
+    rollout_length: int = 16

@@ -30,7 +30,6 @@ class Episodes:
     def __init__(self, simulator: Simulator, config: SimulatorConfig, row: Mapping[str, Any], number: int):
         self.simulator = simulator
         self.number = number
-        self.seed = 0  # of the run; with the copy's number and the episode's it makes the episode's
         self.resets = 0
         self._limit, self._limit_terminates = config.time_limit, config.time_limit_terminates
         self._row, self._step, self._groups = row, row["step"], row["step"]["groups"]
@@ -77,7 +76,7 @@ class Episodes:
     # ------------------------------------------------------------------------------------------ asking the simulator
 
     def _reset(self) -> SimulatorStep:
-        seed = episode_seed(self.seed, self.number, int(self._row["episode"]))
+        seed = episode_seed(int(self._row["seed"]), self.number, int(self._row["episode"]))
         self.resets += 1
         return self._ask("reset", lambda: self.simulator.reset(seed))
 

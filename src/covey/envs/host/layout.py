@@ -7,6 +7,7 @@ of arrays `[N, …]` over a buffer. Both sides of a pool make it from the same d
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -53,7 +54,8 @@ def layout(description: Description) -> dict[str, Any]:
         "step": step,
         "actions": {name: action_leaf(group.action, group.num_agents) for name, group in spec.groups.items()},
         "active": flag,  # whether the next command is for this copy too
-        "episode": Leaf(dtype=np.int64),  # its number, which makes its seed
+        "seed": Leaf(dtype=np.int32),  # of the run
+        "episode": Leaf(dtype=np.int32),  # its number, which makes its seed
         "elapsed": Leaf(dtype=np.int32),  # steps of it that are over
     }
 
@@ -139,5 +141,5 @@ def rows(tree: Any, index: int | slice) -> Any:
 
 
 def _padded_size(leaf: Leaf, num_copies: int) -> int:
-    size = int(np.prod((num_copies, *leaf.shape), dtype=np.int64)) * np.dtype(leaf.dtype).itemsize
+    size = math.prod((num_copies, *leaf.shape)) * int(np.dtype(leaf.dtype).itemsize)
     return -(-size // ALIGNMENT) * ALIGNMENT

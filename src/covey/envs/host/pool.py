@@ -1,21 +1,21 @@
 """Many copies of a simulator in several processes, in two halves: one steps while the other is acted on.
 
-    pool = Pool(source, num_copies=16, num_workers=2, seed=0)
-    pool.begin()
+    pool = Pool(source, num_copies=16, num_workers=2)
+    pool.begin(seed=0)
     while True:
         for half in range(pool.num_halves):
             answer = pool.receive(half)
             pool.send(half, actions_for(answer.timestep))
 
-Answers and actions are in shared memory; a command is one byte in a pipe, and waiting is the system's, so nothing spins.
-A process that crashes or hangs is replaced. The episodes of its copies are dropped, which `receive` says, and new ones
-begin.
+Answers and actions are in shared memory. A command is two bytes in a pipe, and waiting for the answer is the system's
+work, so nothing spins. A process that crashes or hangs is replaced. The episodes of its copies are dropped, which
+`receive` says, and new ones begin.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+import math
 import multiprocessing
 import os
 import tempfile
@@ -28,23 +28,24 @@ import numpy as np
 from covey.envs.host import layout
 from covey.envs.host.layout import Description
 from covey.envs.host.simulator import SimulatorError, Source
-from covey.envs.host.worker import BEGIN, DONE, STEP, Assignment, Output, work
+from covey.envs.host.worker import BEGIN, DONE, RENDER, STEP, Assignment, Output, work
 from covey.errors import UsageError
-from covey.types import GroupStep, TimeStep
+from covey.types import Array, GroupStep, TimeStep, pytree
 
 START_SECONDS = 120.0  # that a process may take to import and make its simulators
 MOST_FAILURES = 3  # of one process without an episode that ended in between
+LOG_BYTES = 64_000_000  # of actions that are remembered, so that episodes can be played again
 TAIL_BYTES = 400  # of what a process printed, shown where it fails
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@pytree
 class Answer:
     """What the copies of a half showed. `dropped [b]`: the copy's episode was lost with its process, and the time step
     is the first of a new one."""
 
     timestep: TimeStep
-    dropped: np.ndarray
+    dropped: Array
 
 
 class Pool:
@@ -53,21 +54,20 @@ class Pool:
     def __init__(
         self,
         source: Source,
-        *,
         num_copies: int,
+        *,
         num_workers: int,
-        seed: int = 0,
-        two_halves: bool = True,
         stagger: bool = False,
         seconds: float = 60.0,
         warn: Callable[[str], None] = lambda line: None,
     ):
         """`seconds` is how long a process may take for a step of its copies. With `stagger`, first episodes are cut at
         times spread over the limit. `warn` is told of every process that is replaced."""
-        self.source, self.num_copies, self.seed = source, num_copies, seed
+        self.source, self.num_copies = source, num_copies
         self.description = describe(source)
-        self.num_halves = 2 if two_halves and num_copies >= 2 * num_workers and num_copies % 2 == 0 else 1
         self.num_workers = min(num_workers, num_copies)
+        sizes = half_sizes(num_copies, self.num_workers)
+        self.num_halves = len(sizes)
         self.restarts = 0  # processes replaced because they crashed or hung
         self.dropped_episodes = 0
         self._seconds, self._warn = seconds, warn
@@ -76,15 +76,16 @@ class Pool:
         self._memory = multiprocessing.get_context("spawn").RawArray("B", size)
         self.arrays = layout.arrays(self._tree, num_copies, self._memory)
         self.arrays["active"][...] = True
-        if stagger:
-            limit = self.description.spec.time_limit
-            self.arrays["elapsed"][...] = np.arange(num_copies) * limit // num_copies
-        self.halves = [slice(part[0], part[-1] + 1) for part in np.array_split(np.arange(num_copies), self.num_halves)]
+        self._stagger = stagger
+        self._steps = np.zeros(num_copies, np.int32)  # that the log holds of each copy's episode
+        shapes = log_shapes(self.description, num_copies)
+        self._log = layout.map_leaves(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes) if shapes else None
+        self.halves = [slice(number * size, (number + 1) * size) for number, size in enumerate(sizes)]
         shares = [np.array_split(np.arange(half.start, half.stop), self.num_workers) for half in self.halves]
         self._copies = [[share[worker].tolist() for share in shares] for worker in range(self.num_workers)]
         self._dropped = np.zeros(num_copies, bool)
         self._waiting = [False] * self.num_halves  # for an answer
-        self._paused: list[int] = []  # copies that the last command was not for
+        self._paused: list[list[int]] = [[] for _ in range(self.num_halves)]  # copies that a command was not for
         self._begun = np.zeros(self.num_workers, np.int64)  # episodes at the start of each process
         self._failures = [0] * self.num_workers
         self._progress = [0] * self.num_workers  # episodes over when a process failed last
@@ -99,25 +100,37 @@ class Pool:
 
     # ---------------------------------------------------------------------------------------------------- stepping
 
-    def begin(self) -> None:
-        """Starts the episodes that `arrays["episode"]` names; `receive` gives their first time steps."""
+    def begin(self, seed: int) -> None:
+        """Starts the first episodes of a run; `receive` gives their first time steps."""
+        self.finish()
+        limit = self.description.spec.time_limit
+        self.arrays["seed"][...] = seed
+        self.arrays["episode"][...] = 0
+        self.arrays["elapsed"][...] = np.arange(self.num_copies) * limit // self.num_copies if self._stagger else 0
+        self.arrays["active"][...] = True
+        self._steps[...] = 0
         for half in range(self.num_halves):
             self._command(half, BEGIN)
 
     def send(self, half: int, actions: Mapping[str, np.ndarray]) -> None:
         """Steps a half with its actions, by group; returns before that is done."""
+        part = self.halves[half]
         for name, values in actions.items():
-            self.arrays["actions"][name][self.halves[half]] = values
+            self.arrays["actions"][name][part] = values
         self._pause_dropped(half)
+        if self._log is not None:
+            stepped = part.start + np.flatnonzero(self.arrays["active"][part])
+            for name, log in self._log.items():
+                log[stepped, self._steps[stepped]] = self.arrays["actions"][name][stepped]
+            self._steps[stepped] += 1
         self._command(half, STEP)
 
     def _pause_dropped(self, half: int) -> None:
-        """Copies whose episode was lost after it was shown: the action is not for the new one, which waits for a step."""
+        """Lets copies wait whose episode was lost after it was shown: the action is not for their new one."""
         part = self.halves[half]
-        self._paused = [
-            copy for copy in range(part.start, part.stop) if self._dropped[copy] and self.arrays["active"][copy]
-        ]
-        self.arrays["active"][self._paused] = False
+        waiting = self._dropped[part] & self.arrays["active"][part]
+        self._paused[half] = (part.start + np.flatnonzero(waiting)).tolist()
+        self.arrays["active"][self._paused[half]] = False
 
     def receive(self, half: int) -> Answer:
         """Waits until a half has stepped, and copies what it shows."""
@@ -126,7 +139,7 @@ class Pool:
         dropped = self._dropped[part].copy()
         self._dropped[part] = False
         shown = layout.map_leaves(lambda array: array[part].copy(), self.arrays["step"])
-        return Answer(timestep=as_timestep(shown), dropped=dropped)
+        return Answer(timestep=as_timestep(shown), dropped=dropped)  # type: ignore[arg-type]
 
     def wait(self, half: int) -> None:
         """Waits until a half has stepped."""
@@ -139,8 +152,71 @@ class Pool:
             except WorkerLost as lost:
                 self._replace(number, str(lost), half)
         self._waiting[half] = False
-        self.arrays["active"][self._paused] = True
-        self._paused = []
+        self.arrays["active"][self._paused[half]] = True
+        self._paused[half] = []
+        part = self.halves[half]
+        self._steps[part][self.arrays["step"]["last"][part] | self._dropped[part]] = 0
+
+    # ------------------------------------------------------------------------------------- continuing in another pool
+
+    def saved(self) -> dict[str, Any]:
+        """What `replay` needs to continue all episodes; empty where their actions would take too much memory."""
+        if self._log is None:
+            return {}
+        where = {name: self.arrays[name].copy() for name in ("seed", "episode", "elapsed")}
+        shown = layout.map_leaves(np.copy, self.arrays["step"])
+        return {**where, "steps": self._steps.copy(), "actions": dict(self._log), "step": shown}
+
+    def replay(self, saved: Mapping[str, Any]) -> bool:
+        """Plays saved episodes again up to where they were; whether every copy shows what it showed then.
+
+        It does where a simulator does the same again for the same seed and actions. What copies showed is to be acted
+        on next; there is nothing to receive.
+        """
+        assert self._log is not None
+        steps = np.asarray(saved["steps"])
+        self.finish()
+        for name in ("seed", "episode", "elapsed"):
+            self.arrays[name][...] = saved[name]
+        self.arrays["elapsed"][...] -= steps
+        self.arrays["active"][...] = True
+        self._steps[...] = 0
+        for half in range(self.num_halves):
+            self._command(half, BEGIN)
+        self.finish()
+        for number in range(int(steps.max(initial=0))):
+            self.arrays["active"][...] = steps > number
+            for half, part in enumerate(self.halves):
+                self.send(half, {name: np.asarray(log)[part, number] for name, log in saved["actions"].items()})
+            self.finish()
+        self.arrays["active"][...] = True
+        return np.array_equal(self._steps, steps) and self._shows(saved)
+
+    def _shows(self, saved: Mapping[str, Any]) -> bool:
+        same = [np.array_equal(self.arrays["episode"], saved["episode"])]
+        for name, group in self.arrays["step"]["groups"].items():
+            for part in ("observation", "alive", "action_mask"):
+                if part in group:
+                    then = saved["step"]["groups"][name][part]
+                    layout.map_leaves(lambda now, then: same.append(np.array_equal(now, then)), group[part], then)
+        return all(same)
+
+    # ---------------------------------------------------------------------------------------------------- stepping
+
+    def render(self) -> np.ndarray:
+        """A picture of the first copy as it is now, uint8 [H, W, 3]."""
+        assert not any(self._waiting), "copies are being stepped"
+        try:
+            return self._workers[0].render(self._seconds)
+        except WorkerLost as lost:
+            raise SimulatorError(f"{self.source.name}: {str(lost).removeprefix('failed: ')}") from lost
+
+    def finish(self) -> None:
+        """Waits for the answers that are due."""
+        for half in range(self.num_halves):
+            if self._waiting[half]:
+                self.wait(half)
+        self._dropped[...] = False
 
     def _command(self, half: int, command: bytes) -> None:
         assert not self._waiting[half], "the answer to the last command was not received"
@@ -152,9 +228,7 @@ class Pool:
     # --------------------------------------------------------------------------------------------------- processes
 
     def _start(self, number: int) -> Worker:
-        assignment = Assignment(
-            halves=self._copies[number], num_copies=self.num_copies, seed=self.seed, memory=self._memory
-        )
+        assignment = Assignment(halves=self._copies[number], num_copies=self.num_copies, memory=self._memory)
         return Worker(self.source, assignment)
 
     def _replace(self, number: int, why: str, half: int) -> None:
@@ -162,8 +236,8 @@ class Pool:
         copies = [copy for half in self._copies[number] for copy in half]
         ended = int(self.arrays["episode"][copies].sum())
         self._failures[number] = 1 if ended > self._progress[number] else self._failures[number] + 1
-        self._workers[number].kill()
         printed = self._workers[number].printed()
+        self._workers[number].kill()
         where = f"{self.source.name}: the process of copies {copies[0]} to {copies[-1]}"
         message = f"{where} {why}" + (f"; it printed: {printed}" if printed else "")
         if self._failures[number] >= MOST_FAILURES:
@@ -176,13 +250,18 @@ class Pool:
         self._progress[number] = int(self.arrays["episode"][copies].sum())
         self._workers[number] = worker = self._start(number)
         worker.introduce(START_SECONDS)
-        self.arrays["active"][self._paused] = True
+        self.arrays["active"][[copy for paused in self._paused for copy in paused]] = True
         for other, own in enumerate(self._copies[number]):
             if own:
                 worker.send(BEGIN + bytes([other]))
                 worker.receive(START_SECONDS)
         self._dropped[copies] = True
         worker.owed = int(self._waiting[1 - half]) if self.num_halves == 2 else 0  # those are there already
+
+    @property
+    def pids(self) -> list[int]:
+        """The numbers of the processes."""
+        return [worker.pid for worker in self._workers]
 
     def close(self) -> None:
         """Ends all processes."""
@@ -197,6 +276,33 @@ class Pool:
         self.close()
 
 
+def half_sizes(num_copies: int, num_workers: int) -> list[int]:
+    """The copies in each half: two equal ones, if every process has a copy in both."""
+    two = num_copies % 2 == 0 and num_copies >= 2 * num_workers
+    return [num_copies // 2] * 2 if two else [num_copies]
+
+
+def log_shapes(description: Description, num_copies: int) -> dict[str, layout.Leaf]:
+    """The log of all actions of the running episodes, by group; empty where it would take more than `LOG_BYTES`."""
+    limit, actions = description.spec.time_limit, layout.layout(description)["actions"]
+    shapes = {
+        name: layout.Leaf(shape=(num_copies, limit, *leaf.shape), dtype=leaf.dtype) for name, leaf in actions.items()
+    }
+    fits = sum(4 * math.prod(leaf.shape) for leaf in shapes.values()) <= LOG_BYTES
+    return shapes if fits else {}
+
+
+def saved_episodes(description: Description, num_copies: int) -> dict[str, Any]:
+    """What `Pool.saved` gives, all zeros."""
+    log = log_shapes(description, num_copies)
+    if not log:
+        return {}
+    tree = layout.layout(description)
+    leaves = {name: tree[name] for name in ("seed", "episode", "elapsed", "step")} | {"steps": tree["elapsed"]}
+    zeros = layout.map_leaves(lambda leaf: np.zeros((num_copies, *leaf.shape), leaf.dtype), leaves)
+    return {**zeros, "actions": layout.map_leaves(lambda leaf: np.zeros(leaf.shape, leaf.dtype), log)}
+
+
 class WorkerLost(Exception):
     """A process crashed, hangs, or reported a failure."""
 
@@ -208,7 +314,7 @@ class Worker:
         context = multiprocessing.get_context("spawn")
         self._connection: Connection
         self._connection, remote = context.Pipe()
-        self._output = tempfile.TemporaryFile()
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 (it is open as long as the process runs)
         self.owed = 0  # answers that count as given
         arguments = (source, remote, assignment, Output(self._output.fileno()))
         self._process = context.Process(target=work, args=arguments, daemon=True, name=f"covey {source.name}")
@@ -217,7 +323,8 @@ class Worker:
         remote.close()
 
     @property
-    def pid(self) -> int | None:
+    def pid(self) -> int:
+        assert self._process.pid is not None
         return self._process.pid
 
     def introduce(self, seconds: float) -> Description:
@@ -251,6 +358,13 @@ class Worker:
             how = f"by signal {-code}" if code is not None and code < 0 else f"with exit code {code}"
             raise WorkerLost(f"ended {how}") from None
 
+    def render(self, seconds: float) -> np.ndarray:
+        """A picture of its first copy."""
+        self.send(RENDER + bytes([0]))
+        self.receive(seconds)
+        picture: np.ndarray = self._connection.recv()
+        return picture
+
     def printed(self) -> str:
         """The last line of what it printed."""
         size = self._output.seek(0, os.SEEK_END)
@@ -260,21 +374,26 @@ class Worker:
 
     def close(self) -> None:
         """Asks it to end, which closing the pipe does, and kills it if it does not."""
-        self._connection.close()
-        self._process.join(2.0)
-        self.kill()
+        if not self._output.closed:
+            self._connection.close()
+            self._process.join(2.0)
+            self.kill()
 
     def kill(self) -> None:
-        if self._process.is_alive():
+        """Ends it, whatever it is doing."""
+        if not self._output.closed:
             self._process.kill()
-        self._process.join()
+            self._process.join()
+            self._process.close()
+            self._connection.close()
+            self._output.close()
 
 
 _described: dict[str, Description] = {}
 
 
 def describe(source: Source) -> Description:
-    """What a process of its own finds out about a simulator; UsageError with the simulator's message where it cannot."""
+    """What a process of its own finds out about a simulator; UsageError with its message where that fails."""
     key = repr(source)
     if key not in _described:
         _described[key] = _describe(source)
@@ -296,7 +415,7 @@ def check_workers(num: int) -> None:
     """Raises UsageError where there are more processes than cores to run them."""
     cores = num_cores()
     if num > cores:
-        raise UsageError(f"actors.num={num} processes are more than this machine's {cores} cores")
+        raise UsageError(f"actors.num={num} processes are more than this machine's {cores} core{'s' * (cores > 1)}")
 
 
 def num_cores() -> int:

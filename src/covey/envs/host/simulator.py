@@ -54,8 +54,10 @@ class SimulatorStep:
 
 
 class Simulator(Protocol):
-    """One copy of a simulator. Actions are by group, `[A]` or `[A, n]`, of the types of the spec; those of agents that
-    are not alive mean nothing. Two more methods are optional: `render()`, an RGB picture uint8 [H, W, 3], and `close()`.
+    """One copy of a simulator.
+
+    Actions are by group, `[A]` or `[A, n]`, of the types of the spec; those of agents that are not alive mean nothing.
+    Two more methods are optional: `render()`, an RGB picture uint8 [H, W, 3], and `close()`.
     """
 
     @property

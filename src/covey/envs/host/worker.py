@@ -16,13 +16,16 @@ from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from typing import Any
 
+import numpy as np
+
 from covey.envs.host import layout
 from covey.envs.host.episodes import Episodes
 from covey.envs.host.layout import Description
 from covey.envs.host.simulator import Simulator, SimulatorError, Source, describe_error
 from covey.errors import CoveyError
 
-STEP, BEGIN, DONE, FAILED = b"s", b"b", b"d", b"f"  # a command is one of the first two, and the number of a half
+STEP, BEGIN, RENDER = b"s", b"b", b"r"  # a command is one of these and the number of a half
+DONE, FAILED = b"d", b"f"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,7 +37,6 @@ class Assignment:
 
     halves: Sequence[Sequence[int]] = ()
     num_copies: int = 0
-    seed: int = 0
     memory: Any = None  # a `multiprocessing` array of bytes
 
 
@@ -85,11 +87,14 @@ def serve(source: Source, connection: Connection, assignment: Assignment) -> Non
         for number in numbers:
             simulator = source.simulator() if first is None else first
             first = None  # type: ignore[assignment]
-            copy = Episodes(simulator, source.config, layout.rows(arrays, number), number)
-            copy.seed = assignment.seed
-            halves[-1].append(copy)
+            halves[-1].append(Episodes(simulator, source.config, layout.rows(arrays, number), number))
     while True:
         command = connection.recv_bytes()
+        if command[:1] == RENDER:
+            picture = draw(halves[command[1]][0].simulator, source.name)
+            connection.send_bytes(DONE)
+            connection.send(picture)
+            continue
         run(command[:1], [copy for copy in halves[command[1]] if arrays["active"][copy.number]])
         connection.send_bytes(DONE)
 
@@ -104,6 +109,15 @@ def run(command: bytes, copies: Sequence[Episodes]) -> None:
                 copy.begin()
         except CoveyError as error:
             raise SimulatorError(f"{copy.place()}: {error}") from error
+
+
+def draw(simulator: Simulator, name: str) -> np.ndarray:
+    """What a simulator looks like now, uint8 [H, W, 3]."""
+    render = getattr(simulator, "render", None)
+    picture = None if render is None else render()
+    if picture is None:
+        raise SimulatorError(f"{name} draws no pictures")
+    return np.asarray(picture, np.uint8)
 
 
 def describe(source: Source, simulator: Simulator) -> Description:

@@ -227,10 +227,12 @@ class Assignment:
 def parse_override(text: str) -> Assignment:
     """Reads `key=value`, by Hydra's grammar for the value; its prefixes `+`, `++` and `~` are understood.
 
-    `buffer.size=…` is short for `experiment.buffer.size=…`.
+    `buffer.size=…` is short for `experiment.buffer.size=…`, `actors.num=…` for `experiment.actors.num=…`, and
+    `actors=ray` for `experiment.actors.where=ray`.
     """
     left, equals, value = text.partition("=")
-    left = re.sub(r"^([+~]*)buffer\.", r"\1experiment.buffer.", left)
+    left = re.sub(r"^([+~]*)(buffer|actors)\.", r"\1experiment.\2.", left)
+    left = re.sub(r"^([+~]*)actors$", r"\1experiment.actors.where", left)
     key, delete = left.lstrip("+~").strip(), left.startswith("~")
     if not delete and (not equals or not re.fullmatch(r"[A-Za-z_][\w.-]*", key)):
         raise UsageError(f"cannot read '{text}': everything here is key=value, as in algorithm.lr=3e-4")
@@ -629,7 +631,7 @@ def _assemble(
             _add_group(kind, group, layers, chosen, config_dir, scopes, tree)
         if kind == "model":
             tree[kind] = _with_groups_defaults(tree, layers, keys, scopes)
-    scopes["experiment"] = loop_defaults(_registered_name(tree["algorithm"]), loop)
+    scopes["experiment"] = loop_defaults(_registered_name(tree["algorithm"]), loop, _registered_name(tree["task"]))
     tree["experiment"] = plain(scopes["experiment"])
     for layer in layers:
         rest = {key: value for key, value in layer.fields.items() if key not in CHOICES}

@@ -185,7 +185,7 @@ def from_dict(values: Mapping[str, Any]) -> Config:
     choices: dict[str, Any] = {kind: _choice(kind, rest.pop(kind, None)) for kind in CHOICES}
     given = rest.pop("experiment", {})
     named = given.get("loop") if isinstance(given, Mapping) else None
-    loop = loop_defaults(choices["algorithm"].registered, named)
+    loop = loop_defaults(choices["algorithm"].registered, named, choices["task"].registered)
     experiment = registry.coerce(type(loop), given, "experiment", loop)
     if isinstance(rest.get("seeds"), int) and not isinstance(rest["seeds"], bool):
         if rest["seeds"] > MOST_SEEDS:
@@ -227,13 +227,21 @@ def choice_defaults(kind: str, name: str) -> Any:
     return defaults
 
 
-def loop_defaults(algorithm: str, loop: Any = None) -> ExperimentConfig:
+def loop_defaults(algorithm: str, loop: Any = None, task: str | None = None) -> ExperimentConfig:
     """The experiment's fields: those of `loop`, which a registered algorithm must be able to learn in; without one, of
-    the first that the algorithm names."""
+    the first that the algorithm names and that can step the registered `task`."""
     entry = registry.algorithms[algorithm]
     if loop is not None and not isinstance(loop, str):
         raise UsageError(f"experiment.loop takes one name, not {loop!r}")
+    host = task is not None and registry.tasks[task].host
+    if loop is None and host:
+        loop = next((known.name for known in registry.loops if known.host and known.like == entry.loop), None)
     defaults: ExperimentConfig = registry.loops[loop or entry.loop].defaults()
+    if host and not registry.loops[defaults.loop].host:
+        able = ", ".join(known.name for known in registry.loops if known.host and entry.learns_in(known.name))
+        raise UsageError(
+            f"experiment.loop={defaults.loop} cannot step {task}, an ordinary Python simulator; {able or 'no loop'} can"
+        )
     if not entry.learns_in(defaults.loop):
         fitting = [known.name for known in registry.loops if entry.learns_in(known.name)]
         raise UsageError(

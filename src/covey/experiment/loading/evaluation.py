@@ -15,6 +15,8 @@ from covey import metrics as names
 from covey import registry
 from covey.algorithms.seats import taken_groups
 from covey.envs.base import Env
+from covey.envs.host.env import simulator_of
+from covey.envs.host.pool import Pool
 from covey.errors import UsageError
 from covey.experiment.configuration.partners import describe_seat, join_partners, partners_in_evaluation
 from covey.experiment.loading.partners import partners_of_run, seat_policy
@@ -23,7 +25,9 @@ from covey.experiment.recording.lease import living_holder
 from covey.experiment.recording.run_directory import run_directories
 from covey.experiment.running.build import build_env, is_deterministic, make_evaluate
 from covey.experiment.running.console import Console, describe_returns, format_returns
+from covey.experiment.running.programs import values_of
 from covey.files import check_regular, to_json, write_atomically, writing
+from covey.loops.pool_evaluation import PoolEvaluation, draw_episode
 from covey.results import mean_and_interval
 from covey.types import Algorithm, PyTree
 
@@ -128,7 +132,9 @@ def play(players: Players, episodes: int, deterministic: bool, seed: int) -> dic
         while len(rounds) * at_once < episodes:
             with console.compiling("and playing episodes"):
                 values = evaluate(players.learner, jax.random.fold_in(jax.random.key(seed), len(rounds)))
-                rounds.append(jax.tree.map(np.asarray, values))
+                rounds.append(values_of(values))
+    if isinstance(evaluate, PoolEvaluation):
+        evaluate.close()
     return {name: np.concatenate([r[name] for r in rounds])[:episodes] for name in rounds[0]}
 
 
@@ -216,8 +222,14 @@ def check_writable(name: str, path: Path) -> None:
 
 def draw(players: Players, path: Path, deterministic: bool, seed: int) -> None:
     """Plays one episode and writes it as an animation (or, as .png, its last picture)."""
-    states = episode_states(players, deterministic, seed)
-    write_video(players.env.render(states), path)
+    source = simulator_of(players.env)
+    if source is None:
+        write_video(players.env.render(episode_states(players, deterministic, seed)), path)
+        return
+    with Pool(source, 1, num_workers=1) as pool:
+        key = jax.random.key(seed)
+        pictures = draw_episode(players.env, players.algorithm, pool, players.learner, key, deterministic=deterministic)
+    write_video(pictures, path)
 
 
 def episode_states(players: Players, deterministic: bool, seed: int) -> list[PyTree]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
@@ -20,6 +21,8 @@ from covey.algorithms.base import Context, Hooks, make_group, make_team
 from covey.algorithms.seats import Seating, seat_partners, taken_groups
 from covey.envs.base import Env, make_env_from_config
 from covey.envs.batch import episode_values
+from covey.envs.host.env import simulator_of
+from covey.envs.host.pool import Pool, num_cores
 from covey.envs.wrappers import AgentIds
 from covey.errors import CoveyError, UnfitInput, UsageError, unknown_name
 from covey.experiment.configuration.config import (
@@ -31,16 +34,22 @@ from covey.experiment.configuration.config import (
 )
 from covey.experiment.configuration.partners import taken_whole
 from covey.experiment.running.devices import available_bytes, available_host_bytes
+from covey.loops.actor_learner import acting_device
 from covey.loops.base import DEVICE_AXIS, Loop, LoopInputs, num_bytes, state_shapes
+from covey.loops.config import ActorsConfig
 from covey.loops.evaluate import play_episodes
+from covey.loops.pool_evaluation import PoolEvaluation
 from covey.networks.network import Model
 from covey.ops.random import host_key
 from covey.types import Algorithm, Array, Continuous, EnvSpec, Key, PyTree
 
+# evaluate(learner, key) -> per-episode values by metric name: compiled, or where simulators play, a Future of them
+Evaluate = Wrapped | PoolEvaluation
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Parts:
-    """What an experiment is made of. `evaluate(learner, key)`, compiled, gives per-episode values by metric name.
+    """What an experiment is made of: see `Evaluate` and `Loop`.
 
     With `num_seeds` > 1, loop and evaluation are of so many seeds at once (loops/online.py), each with a key.
     """
@@ -48,7 +57,7 @@ class Parts:
     env: Env
     algorithm: Algorithm
     loop: Loop
-    evaluate: Wrapped
+    evaluate: Evaluate
     deterministic: bool
     num_seeds: int = 1
     stored_bytes: int = 0  # what stored experience takes, such as a replay buffer
@@ -58,6 +67,12 @@ class Parts:
     def opponents(self) -> tuple[str, ...]:
         """The groups that partners play as a whole."""
         return taken_groups(self.algorithm, self.env.spec)
+
+    def close(self) -> None:
+        """Ends the processes that loop and evaluation started; they start others if they are used again."""
+        self.loop.close()
+        if isinstance(self.evaluate, PoolEvaluation):
+            self.evaluate.close()
 
 
 def example_key(num_seeds: int) -> Key:
@@ -174,6 +189,7 @@ def build(
         devices,
         together=num_seeds > 1,
         opponents=taken_groups(algorithm, env.spec),
+        actors=experiment.acting,
     )
     return Parts(
         env=env,
@@ -261,7 +277,10 @@ def check_best_by(config: Config, spec: EnvSpec) -> None:
 def check_update(config: Config, loop: Loop, shapes: PyTree) -> None:
     """Traces an iteration without compiling it: what cannot fit together is found here, before anything starts."""
     with _unfit(config):
-        loop.advance.trace(shapes, np.int32(1))
+        if loop.check is not None:
+            loop.check(shapes)
+        elif loop.compiled is not None:
+            loop.compiled.trace(shapes, np.int32(1))
 
 
 @contextlib.contextmanager
@@ -319,10 +338,24 @@ def make_evaluate(
     devices: list[Any],
     together: bool = False,
     opponents: Collection[str] = (),
-) -> Wrapped:
+    actors: ActorsConfig | None = None,
+) -> Evaluate:
     """Plays exactly `num_episodes`, split over the devices; of several seeds `together`, so many each: `[S, …]`.
 
-    Groups that `opponents` play are not in `mean_return`."""
+    Groups that `opponents` play are not in `mean_return`. Simulators are stepped in processes, as `actors` says."""
+    source = simulator_of(env)
+    if source is not None:
+        actors = actors or ActorsConfig()
+        return PoolEvaluation(
+            env,
+            algorithm,
+            functools.partial(Pool, source, num_workers=actors.num or num_cores(), seconds=actors.step_seconds),
+            num_episodes=num_episodes,
+            num_copies=actors.evaluation_copies,
+            deterministic=deterministic,
+            device=acting_device(devices),
+            opponents=opponents,
+        )
     per_device = math.ceil(num_episodes / len(devices))
     scored = names.scored_groups(env.spec.cooperating, opponents)
 

@@ -19,16 +19,19 @@ ONE_THREAD = "--xla_cpu_multi_thread_eigen=false"
 CACHE_BYTES = 2_000_000_000
 
 
-def start_jax(platform: str, num_devices: int) -> list[Any]:
-    """The devices to train on. JAX's settings are fixed by its first use in a process; they are made here if it is."""
+def start_jax(platform: str, num_devices: int, acting_devices: int = 0) -> list[Any]:
+    """The devices to train on, beside which there are `acting_devices` of the CPU.
+
+    JAX's settings are fixed by its first use in a process; they are made here if this is it."""
     use_compilation_cache()
     if not _started():
         if ONE_THREAD not in os.environ.get("XLA_FLAGS", ""):
             os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_THREAD}".strip()
-        os.environ.setdefault("PJRT_NPROC", str(num_devices))  # XLA also runs independent operations side by side
+        num_cpu_devices = num_devices + acting_devices
+        os.environ.setdefault("PJRT_NPROC", str(num_cpu_devices))  # XLA also runs independent operations side by side
         if platform != "auto":
             jax.config.update("jax_platforms", {"gpu": "cuda"}.get(platform, platform))
-        jax.config.update("jax_num_cpu_devices", num_devices)
+        jax.config.update("jax_num_cpu_devices", num_cpu_devices)
     try:
         devices = jax.devices() if platform == "auto" else jax.devices(platform)
     except RuntimeError as error:

@@ -264,7 +264,7 @@ def prepare(config: Config) -> tuple[Config, list[Any]]:
     if config.experiment.schedule_frames is None:  # a resumed run that goes on for longer keeps its schedules
         experiment = dataclasses.replace(config.experiment, schedule_frames=config.experiment.frames)
         config = dataclasses.replace(config, experiment=experiment)
-    return config, start_jax(platform, config.experiment.devices or 1)
+    return config, start_jax(platform, config.experiment.devices or 1, config.experiment.acting_devices)
 
 
 def with_seeds_at_once(

@@ -225,7 +225,8 @@ class Shelf:
         partners: Sequence[Config] = (),
     ) -> Shelf:
         """`partners` are the configurations of other runs that play beside the team."""
-        if store is None or not config.jit:  # without programs, what is compiled is small and many: JAX's cache has it
+        # Without programs for whole chunks, what is compiled is small and many: JAX's cache has it.
+        if store is None or not config.jit or config.experiment.acting is not None:
             return cls()
         store.replace_jax_cache()
         name = experiment_name(config, devices, num_seeds, partners)

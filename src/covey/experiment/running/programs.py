@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import jax
 import numpy as np
-from jax.stages import Compiled, Lowered
+from jax.stages import Compiled, Lowered, Wrapped
 
 from covey.experiment.running.build import Parts, example_key
 from covey.loops.base import state_shapes
@@ -24,7 +24,7 @@ from covey.process import COMPILING
 from covey.types import Array, PyTree
 
 _T = TypeVar("_T")
-Evaluate = Callable[..., dict[str, Array]]
+Evaluate = Callable[..., dict[str, Array] | Future[dict[str, np.ndarray]]]
 Compile = Callable[[str, Lowered, Mapping[str, Any] | None], Compiled]  # of one of the three, with XLA's options
 NUM_PROGRAMS = 3  # init, advance, evaluate
 
@@ -49,6 +49,12 @@ class Programs:
     seconds: float
 
 
+def values_of(outputs: dict[str, Array] | Future[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """An evaluation's values, once they are there."""
+    found: Any = outputs.result() if isinstance(outputs, Future) else outputs
+    return {name: np.asarray(value) for name, value in found.items()}
+
+
 def compile_lowered(lowered: Lowered, options: Mapping[str, Any] | None = None) -> Compiled:
     return lowered.compile(compiler_options=dict(options) if options else None)
 
@@ -69,9 +75,11 @@ def compile_parts(
             return in_background(lambda: compile_lowered(lowered, options))
         return in_background(lambda: compile_one(part, lowered, options))
 
+    if parts.loop.compiled is None or not isinstance(parts.evaluate, Wrapped):
+        return as_they_are(parts)
     with compiling("training"):
         state = state_shapes(parts.loop, key)
-        advance = compiled("advance", parts.loop.advance.lower(state, np.int32(1)))
+        advance = compiled("advance", parts.loop.compiled.lower(state, np.int32(1)))
         init = compiled("init", parts.loop.init.lower(key), quickly)
         lowered = parts.evaluate.lower(parts.loop.learner(state), key)
         training = fitting(advance.result())
@@ -113,6 +121,11 @@ def fitting(compiled: Compiled) -> Callable[..., tuple[PyTree, dict[str, Array]]
 def as_programs(*, init: Compiled, advance: Compiled, evaluate: Compiled, seconds: float) -> Programs:
     """Programs that were compiled before; `seconds` is what loading them took."""
     return Programs(init=init, advance=fitting(advance), evaluation=lambda: evaluate, seconds=seconds)
+
+
+def as_they_are(parts: Parts) -> Programs:
+    """For loops that act outside of compiled programs: they compile what they call when they first call it."""
+    return Programs(init=parts.loop.init, advance=parts.loop.advance, evaluation=lambda: parts.evaluate, seconds=0.0)
 
 
 def uncompiled(parts: Parts) -> Programs:

@@ -14,6 +14,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any, Protocol
 
 import jax
@@ -29,7 +30,7 @@ from covey.experiment.recording.recorder import Diverged, Progress, Recorder, fi
 from covey.experiment.recording.run_directory import RunDirectory
 from covey.experiment.running.build import Parts
 from covey.experiment.running.console import Console, Summary
-from covey.experiment.running.programs import Programs
+from covey.experiment.running.programs import Programs, values_of
 from covey.loops.base import join_seeds, of_seed
 from covey.process import Received, Stopped, collected_signals
 from covey.types import Array, Key, PyTree
@@ -60,7 +61,7 @@ class Evaluation:
     """An evaluation that the device may still be busy with."""
 
     plan: EvaluationPlan
-    outputs: dict[str, Array]
+    outputs: Any  # of `Programs.evaluation`
     started: float
 
 
@@ -166,6 +167,7 @@ class Training:
                     recorder.record_failure(f"{type(error).__name__}: {error}", self.iteration)
                 raise
             finally:
+                self.parts.close()
                 finish_all(self._recorders)
         self._call("on_end", summaries[0])
         return summaries
@@ -370,7 +372,7 @@ class Training:
         return Evaluation(plan=plan, outputs=self._compute(evaluate, plan.learner, plan.key), started=ready)
 
     def _wait_for_evaluation(self, evaluation: Evaluation) -> dict[str, np.ndarray]:
-        values = {name: np.asarray(value) for name, value in evaluation.outputs.items()}
+        values = values_of(evaluation.outputs)
         self._spend(evaluating=time.monotonic() - evaluation.started)
         return values
 
@@ -395,10 +397,12 @@ class Training:
     def _absolute(self) -> list[dict[str, np.ndarray]]:
         """The absolute metric by seed: the best parameters over ten times the episodes."""
         started = time.monotonic()
-        rounds = []
+        rounds: list[Any] = []
         for number in range(ABSOLUTE_ROUNDS):
             key = self._keys(functools.partial(Recorder.absolute_key, number=number))
             rounds.append(self._compute(self._programs.evaluation(), self.best, key))
+            if isinstance(rounds[-1], Future):  # one pool plays them
+                rounds[-1] = values_of(rounds[-1])
         values = {name: np.concatenate([np.asarray(r[name]) for r in rounds], axis=-1) for name in rounds[0]}
         self._spend(evaluating=time.monotonic() - started)
         by_seed = self._by_seed(values, axis=0)

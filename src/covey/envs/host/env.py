@@ -1,0 +1,68 @@
+"""A simulator in processes as an `Env`, so that specs and wrappers are those of every other task.
+
+Nothing compiled can step it. Its answers come from a pool, and take the place of the key at a reset and of the action
+at a step: `env.step(state, answer, key)` passes a time step of the pool through the wrappers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from covey.envs.host.pool import describe
+from covey.envs.host.simulator import SimulatorConfig, Source
+from covey.errors import UsageError
+from covey.registry import tasks
+from covey.types import EnvSpec, PyTree, TimeStep
+
+
+class HostEnv:
+    """The registered simulator `source`. Making it starts a process that describes it."""
+
+    def __init__(self, source: Source):
+        self.source = source
+        self._spec = describe(source).spec
+
+    def __repr__(self) -> str:
+        return f"HostEnv({self.source.name})"
+
+    @property
+    def spec(self) -> EnvSpec:
+        return self._spec
+
+    def reset(self, answer: Any) -> tuple[PyTree, TimeStep]:
+        return (), self._checked(answer)
+
+    def step(self, state: PyTree, answer: Any, key: Any) -> tuple[PyTree, TimeStep]:
+        return (), self._checked(answer)
+
+    def _checked(self, answer: Any) -> TimeStep:
+        if not isinstance(answer, TimeStep):
+            name = self.source.name
+            raise UsageError(
+                f"{name} is an ordinary Python simulator, which no compiled program can step; "
+                f"covey.make_simulator('{name}') is one to step by hand"
+            )
+        return answer
+
+    def render(self, states: Sequence[PyTree]) -> list[np.ndarray]:
+        raise UsageError(f"{self.source.name} draws itself while it is played")
+
+
+def source_of(name: str, config: Any) -> Source:
+    """How to make copies of a registered simulator."""
+    if not isinstance(config, SimulatorConfig):
+        kind = type(config).__name__
+        raise UsageError(f"task '{name}': its configuration {kind} must inherit from covey.SimulatorConfig")
+    return Source(name=name, make=tasks[name].make, config=config)
+
+
+def simulator_of(env: Any) -> Source | None:
+    """The simulator under an environment's wrappers; None where the environment is compiled."""
+    while not isinstance(env, HostEnv):
+        if not hasattr(env, "env"):
+            return None
+        env = env.env
+    return env.source
