@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from playing import Play, assert_equal, leaves, play
 
 from covey.envs.host.pettingzoo.recipe import find_maker, prepare_headless
 from covey.registry import tasks
 from covey.specs import Continuous
-
-from .playing import Play, assert_equal, leaves, play
 
 READY = [entry.name for entry in tasks if entry.name.startswith(("pettingzoo/", "magent2/"))]
 READY.remove("pettingzoo/any")
