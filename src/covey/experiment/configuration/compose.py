@@ -631,7 +631,12 @@ def _assemble(
             _add_group(kind, group, layers, chosen, config_dir, scopes, tree)
         if kind == "model":
             tree[kind] = _with_groups_defaults(tree, layers, keys, scopes)
-    scopes["experiment"] = loop_defaults(_registered_name(tree["algorithm"]), loop, _registered_name(tree["task"]))
+    scopes["experiment"] = loop_defaults(
+        _registered_name(tree["algorithm"]),
+        loop,
+        _registered_name(tree["task"]),
+        actors=any(key.startswith("experiment.actors.") for key in keys),
+    )
     tree["experiment"] = plain(scopes["experiment"])
     for layer in layers:
         rest = {key: value for key, value in layer.fields.items() if key not in CHOICES}

@@ -227,14 +227,16 @@ def choice_defaults(kind: str, name: str) -> Any:
     return defaults
 
 
-def loop_defaults(algorithm: str, loop: Any = None, task: str | None = None) -> ExperimentConfig:
+def loop_defaults(
+    algorithm: str, loop: Any = None, task: str | None = None, *, actors: bool = False
+) -> ExperimentConfig:
     """The experiment's fields: those of `loop`, which a registered algorithm must be able to learn in; without one, of
-    the first that the algorithm names and that can step the registered `task`."""
+    the first that the algorithm names, or its counterpart with `actors`, which simulators need."""
     entry = registry.algorithms[algorithm]
     if loop is not None and not isinstance(loop, str):
         raise UsageError(f"experiment.loop takes one name, not {loop!r}")
     host = task is not None and registry.tasks[task].host
-    if loop is None and host:
+    if loop is None and (host or actors):
         loop = next((known.name for known in registry.loops if known.host and known.like == entry.loop), None)
     defaults: ExperimentConfig = registry.loops[loop or entry.loop].defaults()
     if host and not registry.loops[defaults.loop].host:
