@@ -99,7 +99,7 @@ def test_more_agents_than_were_trained(tmp_path):
     [
         ({"adversaries": "random"}, "unknown group 'adversaries'; nearest: adversary"),
         ({"adversary": "best"}, "random, reference or a run directory"),
-        ({"adversary": "random", "agent": "random"}, "nothing of the run would play"),
+        ({"adversary": "random", "agent": "random"}, "none of the run's own agents would play"),
     ],
 )
 def test_bad_opponents(run, opponents, message):

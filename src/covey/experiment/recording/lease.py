@@ -229,7 +229,7 @@ def is_alive(holder: Holder) -> bool | None:
         os.kill(holder.process, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # there, and of another user
+    except OSError:  # it is there, and belongs to another user
         pass
     state = _process_state(holder.process)
     if state is None or holder.process_started is None:
@@ -249,7 +249,7 @@ def _describe(found: Found) -> str:
     holder = "another process, whose lease cannot be read" if found.holder is None else str(found.holder)
     if found.holder is not None and found.holder.host == socket.gethostname():
         return holder
-    return f"{holder} (if that host failed: free {SECONDS_UNTIL_STALE:.0f} s after its last heartbeat)"
+    return f"{holder} (if that host failed, the run is free {SECONDS_UNTIL_STALE:.0f} s after its last heartbeat)"
 
 
 # ------------------------------------------------------------------------------------------------------------ files
@@ -264,7 +264,7 @@ def _temporary(folder: Path) -> Path:
 
 
 def _highest(folder: Path) -> int:
-    """0 where there is no lease."""
+    """The number of the lease that counts; 0 where there is none."""
     matches = [NAME.fullmatch(name) for name in os.listdir(folder)]
     return max((int(match[1]) for match in matches if match), default=0)
 
@@ -301,7 +301,7 @@ def _remove_older(folder: Path, number: int, now: float) -> None:
 
 
 def _parse(content: bytes) -> Holder | None:
-    """None for what no process wrote."""
+    """The holder that a lease describes; None if no process can have written it."""
     try:
         values = json.loads(content)
         complete = values.keys() == {field.name for field in dataclasses.fields(Holder)}
@@ -358,6 +358,6 @@ def _seconds_since_boot() -> float:
 
 
 def _seconds_awake_or_asleep() -> float:
-    """A clock that goes on while the host is suspended, where there is one."""
+    """A clock that keeps running while the host is suspended, where there is one."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)
