@@ -45,7 +45,7 @@ ROLE = "covey_role"  # the key of a field's metadata
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FieldRole:
-    """What a field is to an experiment. The defaults are those of a hyperparameter."""
+    """The role of a field in an experiment. The defaults are those of a hyperparameter."""
 
     identity: bool = True  # another value makes another experiment of a benchmark, in another folder
     # added after benchmarks whose folders must still be found: in the identity only where it is not at its default

@@ -207,7 +207,7 @@ def _check_fit(member: Algorithm, acting: PyTree, env: Env, group: str, trained:
             f"the networks of group '{group}' were trained for {trained.num_agents} agents that observe "
             f"{describe_shape(trained.observation_shape)}, and do not fit {spec.num_agents} that observe "
             f"{describe_shape(spec.observation_shape)} (with algorithm.agent_ids=false the number of agents does not "
-            "change what one observes, and critic_model=gnn or another model over agents takes any number of them)"
+            "change the size of observations, and critic_model=gnn or another model over agents takes any number)"
         ) from error
 
 

@@ -3,15 +3,14 @@
     .lease-7    host, process and boot of whoever trains; its modification time is the holder's heartbeat. When the
                 holder ends, `free` replaces the content.
 
-The lease with the highest number counts. It is taken by making the next number exclusively (a hard link, or O_EXCL
-where the file system has no links), after the present one was found to be free or its holder dead. The highest number
-never disappears before there is a higher one, so two takers ask for the same name and one of them gets it, and a
-holder that was suspended and replaced meanwhile sees a higher number and stops. No `flock`: it is unreliable on
-cluster file systems.
+The lease with the highest number counts. Once it is free or its holder is dead, a process takes the lease by making the
+next number exclusively (a hard link, or O_EXCL where the file system has no links). The highest number never disappears
+before there is a higher one. So two takers ask for the same name, and only one succeeds; and a holder that was
+suspended and replaced sees a higher number and stops. No `flock`: it is unreliable on cluster file systems.
 
-A holder on this host is dead if its process is. One on another host is dead if it misses its heartbeats. Their age is
-measured against a file that was just written in the same folder, because clocks of hosts differ, and before a lease is
-taken from another host it is watched for longer than a heartbeat, because clocks of file systems can be wrong too.
+A holder on this host is dead if its process is. One on another host is dead if it misses its heartbeats. Clocks of
+hosts differ, so the age of a heartbeat is measured against a file that was just written in the same folder. Clocks of
+file systems can be wrong too, so a lease of another host is watched for longer than a heartbeat before it is taken.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
     results.json      every evaluation, episode by episode (covey.results)
     checkpoints/      covey.experiment.recording.checkpoint
     partners/         copies of other runs that played beside it (covey.experiment.loading.partners)
-    finished.json     at the end: how far the run went, and checksums of what it left (finished.py)
+    finished.json     at the end: how far the run went, and checksums of what a resume would read (finished.py)
     .lease-N          which process trains it (lease.py)
     failure.json      only in a run that failed, until it is resumed: kind, frames, and the error in one line
 

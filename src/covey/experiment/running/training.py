@@ -4,7 +4,7 @@ What happens at an iteration depends only on its number, never on the clock: met
 evaluations and checkpoints fall on fixed ones, and only the size of chunks follows the machine's speed. So a run that
 was killed and resumed leaves the same files as one that was not.
 
-Several seeds at once advance in step in one program (loops/online.py), and each leaves the files of a run of its own.
+Several seeds at once advance in step in one program (loops/online.py), and each leaves its own run directory.
 """
 
 from __future__ import annotations
