@@ -584,8 +584,8 @@ What `covey train` takes applies to every experiment, or, after names and colons
   qmix:experiment.frames=2e6                  those of an algorithm, task or model
   iql,qmix:vmas/balance:algorithm.lr=1e-4     those of either algorithm on one task
 
-Each experiment has one device unless experiment.devices=N says otherwise. Exit code 1: some experiments
-failed; all others were trained.
+Each experiment has one device unless experiment.devices=N says otherwise. Exit code 1: some experiments failed; the
+others were trained.
 
 A benchmark of your own is a file my_conf/benchmark/NAME.yaml (config_dir=my_conf) with any of the fields algorithms,
 tasks, models, seeds, overrides (a list of the above), and base, the benchmark that it derives from.

@@ -280,7 +280,7 @@ def test_the_team_may_take_its_partners_seat_in_an_evaluation(tmp_path):
         ({"agents.2": "random"}, "numbered 0 to 1"),
         ({"agents.1": "runs/none"}, "partners.agents.1=runs/none: give random, reference or a run directory"),
         ({"agents": "random"}, "none of the run's own agents would play"),
-        ({"agents.0": "random", "agents.1": "random"}, "they take every agent of group 'agents'"),
+        ({"agents.0": "random", "agents.1": "random"}, "partners take every agent of group 'agents'"),
         ({"agents.1": "random", "rotate": "maybe"}, "true or false"),
         ({"rotate": True}, "needs the seat of a single agent"),
     ],

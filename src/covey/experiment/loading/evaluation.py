@@ -1,4 +1,4 @@
-"""`covey evaluate`: plays episodes with a trained team, prints the returns, and draws one of them."""
+"""`covey evaluate`: plays episodes with a trained team, prints the returns, and draws an episode."""
 
 from __future__ import annotations
 

@@ -72,9 +72,9 @@ def parse_partners(partners: Mapping[str, Any], spec: EnvSpec) -> tuple[list[Sea
         if len(taken) != len(set(taken)) or (None in taken and len(taken) > 1):
             raise UsageError(f"partners: a seat of group '{group}' is taken twice")
         if len(taken) == part.num_agents and None not in taken:
-            raise UsageError(f"partners: they take every agent of group '{group}'; use partners.{group}=… instead")
+            raise UsageError(f"partners take every agent of group '{group}'; use partners.{group}=… instead")
     if {seat.group for seat in seats if seat.index is None} == set(spec.groups):
-        raise UsageError("partners: they take every group, so none of the run's own agents would play")
+        raise UsageError("partners take every group, so none of the run's own agents would play")
     if rotate and all(seat.index is None for seat in seats):
         raise UsageError(f"partners.{ROTATE}=true needs the seat of a single agent, as in partners.GROUP.1=random")
     return seats, rotate

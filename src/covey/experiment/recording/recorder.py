@@ -200,7 +200,7 @@ class Recorder:
         return {"": names.MEAN_RETURN, **{group: names.group_return(group) for group in groups}}
 
     def record_evaluation(self, values: Mapping[str, np.ndarray], iteration: int) -> bool:
-        """Records an evaluation. True if its parameters are the best so far; of equals, the later are."""
+        """Records an evaluation. True if its parameters are the best so far; a tie counts."""
         frames = iteration * self._frames_per_iteration
         score = rate(values, self.config.experiment.best_by, self._spec)
         improved = score >= self.progress.best_score

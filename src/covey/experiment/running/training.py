@@ -245,7 +245,7 @@ class Training:
         split = self._split_over_devices
         if split and not set(split) & set(restored):
             fresh = " and ".join(self._loop.parts[name].label for name in split)
-            self.console.warn(f"another number of devices: {fresh} start again, and results will differ in bits")
+            self.console.warn(f"another number of devices: {fresh} start again, and the bits will differ")
             return
         for part in self._loop.parts.values():
             if part.left_out is not None:
