@@ -64,7 +64,10 @@ def test_partners_beside_the_team(run):
         ({"adversary.3": "random"}, "numbered 0 to 2"),
         ({"adversary.x": "random"}, "numbered 0 to 2"),
         ({"adversary": "random", "adversary.1": "random"}, "taken twice"),
-        ({"adversary.0": "random", "adversary.1": "random", "adversary.2": "random"}, "partners.adversary=… takes"),
+        (
+            {"adversary.0": "random", "adversary.1": "random", "adversary.2": "random"},
+            "use partners.adversary=… instead",
+        ),
         ({"adversary.1": []}, "or a list of these"),
         ({"adversary": "random", "rotate": True}, "needs the seat of a single agent"),
         ({"rotate": 3, "adversary.1": "random"}, "true or false"),
