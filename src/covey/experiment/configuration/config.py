@@ -32,6 +32,7 @@ CHOICES = {
     "critic_model": registry.models,
 }
 BY_GROUP = ("algorithm", "model", "critic_model")  # what may differ between a task's groups of agents
+TASK_CODE = ("module", "path")  # fields of tasks that name code to import, or where it is
 MOST_SEEDS = 10_000  # of one command
 
 
@@ -289,7 +290,10 @@ def wanted_imports(values: Mapping[str, Any]) -> list[str]:
     Every field that names code belongs here, whatever type a stranger's file gives it.
     """
     hooks = values.get("hooks")
-    fields = [values.get("imports"), hooks.values() if isinstance(hooks, Mapping) else hooks, values.get("callbacks")]
+    task = values.get("task")
+    of_task = [task.get(name) or None for name in TASK_CODE] if isinstance(task, Mapping) else []
+    of_hooks = hooks.values() if isinstance(hooks, Mapping) else hooks
+    fields = [values.get("imports"), of_hooks, values.get("callbacks"), of_task]
     names = [name for value in fields for name in ([value] if isinstance(value, str) else _items(value))]
     return [str(name) for name in names if name is not None]
 
