@@ -84,7 +84,7 @@ class Multiwalker(ParallelSimulator):
         package, state = self._world.package, self._state_array
         state[-3], state[-2] = package.position
         state[-1] = package.angle
-        return state
+        return state.copy()
 
     def measure(self) -> dict[str, float]:
         fallen = self._world.fallen_walkers
