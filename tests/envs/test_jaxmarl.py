@@ -52,8 +52,8 @@ def random_actions(env: Env, timestep: TimeStep, key: jax.Array) -> dict[str, ja
         key, key_group = jax.random.split(key)
         if isinstance(group.action, Continuous):
             shape = (group.num_agents, group.action.size)
-            bounds = {"minval": jnp.array(group.action.low), "maxval": jnp.array(group.action.high)}
-            actions[name] = jax.random.uniform(key_group, shape, **bounds)
+            low, high = jnp.array(group.action.low), jnp.array(group.action.high)
+            actions[name] = jax.random.uniform(key_group, shape, minval=low, maxval=high)
         else:
             mask = timestep.groups[name].action_mask
             mask = jnp.ones((group.num_agents, group.action.num_actions), bool) if mask is None else mask
@@ -61,7 +61,7 @@ def random_actions(env: Env, timestep: TimeStep, key: jax.Array) -> dict[str, ja
     return actions
 
 
-def play(env: Env, num_steps: int, seed: int = 0) -> tuple[PyTree, TimeStep]:
+def play(env: Env, num_steps: int, seed: int = 0) -> Any:
     """States and time steps `[T]` of random legal play from one reset, going on after an ending."""
 
     def step(carry: tuple[PyTree, TimeStep], key: jax.Array) -> tuple[tuple[PyTree, TimeStep], Any]:
@@ -149,7 +149,12 @@ SAME_STEPS = {
     "coin_game/coin_game": {},
     "switch_riddle/3-agent": {},
 }
-SLOW_SAME_STEPS = {"storm/2p": {}, "hanabi/2-player": {}, "jaxnav/2-robot": {}, "storm/4p": {}}
+SLOW_SAME_STEPS: dict[str, dict[str, Any]] = {
+    "storm/2p": {},
+    "hanabi/2-player": {},
+    "jaxnav/2-robot": {},
+    "storm/4p": {},
+}
 
 
 @pytest.mark.parametrize("name", SAME_STEPS)
@@ -194,7 +199,7 @@ def check_observations(adapter: SuiteEnv, timestep: TimeStep, suite_observations
             np.testing.assert_allclose(timestep.groups[name].observation[index], expected, rtol=1e-5, atol=1e-5)
 
 
-def suite_observation(observations: Any, agent: str | int) -> np.ndarray:
+def suite_observation(observations: Any, agent: Any) -> np.ndarray:
     if isinstance(observations, tuple):  # storm's two players
         parts = observations[agent]["observation"], observations[agent]["inventory"]
     elif "inventory" in observations:  # storm's many, stacked
@@ -248,7 +253,7 @@ def fight(battle: tuple[SuiteEnv, PyTree]) -> Any:
     stop = {"agents": jnp.full(env.suite.num_allies, env.suite.num_movement_actions - 1)}
     step = jit(env.step)
 
-    def fight(fallen: slice) -> TimeStep:
+    def fight(fallen: slice) -> Any:
         health = state.state.unit_health.at[fallen].set(0.0)
         units = state.state.replace(unit_health=health, unit_alive=health > 0)
         return step(state.replace(state=units), stop, jax.random.key(1))[1]
@@ -328,6 +333,7 @@ def test_hanabi_leaves_the_waiting_player_the_no_op() -> None:
     env = made("hanabi/2-player")
     _, steps = play(env, 10)
     masks = steps.groups["agents"].action_mask  # [T, 2, 21]
+    assert masks is not None
     waiting = masks.sum(axis=-1) == 1
     assert waiting.sum(axis=-1).tolist() == [1] * 10
     assert masks[..., -1].tolist() == waiting.tolist()
