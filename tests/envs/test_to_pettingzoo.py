@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import warnings
 from typing import Any
 
 import jax
@@ -13,7 +14,6 @@ import pytest
 import test_contract as contract
 from gymnasium import spaces
 from pettingzoo import ParallelEnv
-from pettingzoo.test import parallel_api_test, parallel_seed_test
 
 import covey
 from covey.envs.base import TaskConfig, first_step, make_env, next_step
@@ -21,6 +21,10 @@ from covey.envs.parallel_env import check_action, idle_action, observation_space
 from covey.errors import CoveyError, MissingExtra, UsageError
 from covey.observations import dtypes
 from covey.types import Continuous, Discrete, EnvSpec, GroupSpec, MetricSpec, MultiDiscrete
+
+with warnings.catch_warnings():  # where pygame is installed, these import a game of PettingZoo's in a deprecated way
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from pettingzoo.test import parallel_api_test, parallel_seed_test
 
 PROBES = ("death", "masked", "choices", "target", "image_and_vector", "two_step", "groups")  # one for each kind
 RUN = [*contract.RUN, *(f"probe/{probe}" for probe in PROBES)]
@@ -48,23 +52,28 @@ def check_task(name: str) -> None:
     made[1]._reset, made[1]._step = made[0]._reset, made[0]._step  # compiled once
     parallel_api_test(made[0], num_cycles=LIMIT + 1)
     remaining = list(made)
-    parallel_seed_test(lambda: remaining.pop(), num_cycles=LIMIT + 1)
-    check_play(made[0])
+    parallel_seed_test(lambda: remaining.pop(), num_cycles=LIMIT + 1)  # it looks at a single step
+    one, other = (check_play(env) for env in made)
+    jax.tree.map(np.testing.assert_array_equal, one, other)
 
 
-def check_play(env: Any) -> None:
-    """Two episodes of legal random play: all that is shown is in its space and of its type, and endings are right."""
+def check_play(env: Any) -> list[Any]:
+    """Two episodes of legal random play: all that is shown is in its space and of its type, and endings are right.
+
+    Returns all that was shown.
+    """
+    played: list[Any] = []
     for seed, agent in enumerate(env.possible_agents):
         env.action_space(agent).seed(seed)
     for episode in range(2):
         observations, infos = env.reset(seed=episode)
         assert env.agents == env.possible_agents
-        check_shown(env, observations, env.agents)
+        played.append(check_shown(env, observations, env.agents))
         for _ in range(LIMIT):
             acted = list(env.agents)
             actions = {agent: env.action_space(agent).sample(infos[agent].get("action_mask")) for agent in acted}
             observations, rewards, terminations, truncations, infos = env.step(actions)
-            check_shown(env, observations, acted)
+            played.append((check_shown(env, observations, acted), rewards, terminations, truncations, infos))
             for given in (rewards, terminations, truncations, infos):
                 assert list(given) == acted
             assert {type(reward) for reward in rewards.values()} == {float}
@@ -75,20 +84,25 @@ def check_play(env: Any) -> None:
             if not env.agents:
                 break
         assert env.agents == []
+    return played
 
 
-def check_shown(env: Any, observations: dict[str, Any], agents: list[str]) -> None:
+def check_shown(env: Any, observations: dict[str, Any], agents: list[str]) -> Any:
+    """A copy of what was seen and of the state."""
     assert list(observations) == agents
+    seen_and_state = [jax.tree.map(np.copy, observations)]
     for agent in agents:
         space, seen = env.observation_space(agent), observations[agent]
         assert space.contains(seen), f"{agent} sees {seen}, which is not in {space}"
         for part in seen.values() if isinstance(seen, dict) else [seen]:
             part[...] = 0  # the caller's own
     if hasattr(env, "state_space"):
+        seen_and_state.append(env.state())
         assert env.state_space.contains(env.state())
     else:
         with pytest.raises(NotImplementedError):
             env.state()
+    return seen_and_state
 
 
 @pytest.mark.parametrize("name", contract.TASKS)
