@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -10,41 +12,46 @@ import pytest
 
 import covey
 from covey.errors import UsageError
+from covey.experiment.configuration.compose import compose
 from covey.experiment.loading.player import PettingZooPlayer, joined_mask
 from covey.experiment.loading.policy import Policy
+from covey.experiment.running.build import build_algorithm, build_env
 from covey.experiment.running.experiment import Experiment
 
-FIELDS: dict[str, Any] = {
-    "experiment.frames": 64,
-    "experiment.num_envs": 8,
-    "experiment.rollout_length": 8,
-    "experiment.devices": 1,
-    "experiment.evaluation_interval": 0,
-    "experiment.evaluation_episodes": 4,
-    "experiment.absolute_metric": False,
-    "experiment.loggers": [],
-    "model.layers": [8],
-    "algorithm.num_minibatches": 2,
-}
-GRU = {"model.hidden_size": 6, "model.layers_after": []}
+GRU = ("model.hidden_size=6", "model.layers_after=[]")
+
+
+@functools.cache
+def untrained(task: str, model: str = "mlp", *overrides: str) -> Policy:
+    """A team with random networks, whose outputs are large enough that choices depend on what is seen."""
+    memory = GRU if model == "gru" else ()
+    config = compose([f"task={task}", "algorithm=ippo", f"model={model}", "model.layers=[8]", *memory, *overrides])
+    env = build_env(config)
+    algorithm = build_algorithm(config, env)
+    learner = jax.jit(algorithm.init)(jax.random.key(3))
+    for group, state in learner.items():
+        learner[group] = dataclasses.replace(state, params=jax.tree.map(lambda x: 8 * x, state.params))
+    return Policy(config, env, algorithm, learner)
 
 
 @pytest.fixture(scope="module")
-def teams(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Small teams by task, each trained once."""
-    made: dict[Any, Policy] = {}
-
-    def team(task: str, model: str = "mlp", **fields: Any) -> Policy:
-        of = (task, model, *sorted(fields.items()))
-        if of not in made:
-            own = {name.replace("__", "."): value for name, value in fields.items()}
-            run_dir = tmp_path_factory.mktemp("team") / "run"
-            fields = FIELDS | (GRU if model == "gru" else {}) | own
-            Experiment(task=task, model=model, algorithm="ippo", run_dir=str(run_dir), fields=fields).run()
-            made[of] = covey.load(run_dir)
-        return made[of]
-
-    return team
+def copier(tmp_path_factory: pytest.TempPathFactory) -> Policy:
+    """A trained team, by way of its run directory."""
+    fields = {
+        "experiment.frames": 4096,
+        "experiment.num_envs": 8,
+        "experiment.rollout_length": 8,
+        "experiment.devices": 1,
+        "experiment.evaluation_interval": 0,
+        "experiment.absolute_metric": False,
+        "experiment.loggers": [],
+        "model.layers": [8],
+        "algorithm.num_minibatches": 2,
+        "algorithm.lr": 1e-2,
+    }
+    run = tmp_path_factory.mktemp("team") / "run"
+    Experiment(task="probe/copy", algorithm="ippo", run_dir=str(run), fields=fields).run()
+    return covey.load(run)
 
 
 def play(env: Any, player: PettingZooPlayer, seed: int) -> list[tuple[dict[str, Any], dict[str, float]]]:
@@ -89,14 +96,15 @@ def play_as_evaluation_does(policy: Policy, seed: int) -> list[tuple[dict[str, A
         ("probe/choices", "mlp"),
         ("probe/target", "mlp"),
         ("probe/two_step", "mlp"),
+        ("vmas/navigation", "gru"),
         ("probe/image_and_vector", "mlp"),
         pytest.param("lbf/8x8-2p-2f-coop", "gru", marks=pytest.mark.slow),
         pytest.param("smax/2s3z", "gru", marks=pytest.mark.slow),
     ],
 )
-def test_greedy_play_is_that_of_an_evaluation(teams: Any, task: str, model: str) -> None:
-    policy = teams(task, model)
-    env = covey.to_pettingzoo(task)
+def test_greedy_play_is_that_of_an_evaluation(task: str, model: str) -> None:
+    policy = untrained(task, model, "task.time_limit=6")
+    env = covey.to_pettingzoo(task, time_limit=6)
     player = policy.for_pettingzoo(env)
     for seed in range(3):
         steps, wanted = play(env, player, seed), play_as_evaluation_does(policy, seed)
@@ -110,18 +118,17 @@ def test_greedy_play_is_that_of_an_evaluation(teams: Any, task: str, model: str)
                 np.testing.assert_allclose(rewards[agent], earned[group][int(index)], rtol=1e-5, atol=1e-5)
 
 
-def test_a_trained_team_earns_what_it_learned(teams: Any) -> None:
-    policy = teams("probe/copy", experiment__frames=4096, algorithm__lr=1e-2)
+def test_a_trained_team_earns_what_it_learned(copier: Policy) -> None:
     env = covey.to_pettingzoo("probe/copy")
-    player = policy.for_pettingzoo(env)
+    player = copier.for_pettingzoo(env)
     assert all(
         rewards == {"agents_0": 1.0, "agents_1": 1.0} for seed in range(8) for _, rewards in play(env, player, seed)
     )
-    assert repr(player) == f"PettingZooPlayer({policy!r})"
+    assert repr(player) == f"PettingZooPlayer({copier!r})"
 
 
-def test_actions_are_those_of_act_on_the_same_observations(teams: Any) -> None:
-    policy = teams("probe/memory", "gru")
+def test_actions_are_those_of_act_on_the_same_observations() -> None:
+    policy = untrained("probe/memory", "gru")
     env = covey.to_pettingzoo("probe/memory")
     player = policy.for_pettingzoo(env)
     observations, infos = env.reset(seed=4)
@@ -134,9 +141,9 @@ def test_actions_are_those_of_act_on_the_same_observations(teams: Any) -> None:
         observations, *_, infos = env.step(actions)
 
 
-def test_memory_is_that_of_one_episode(teams: Any) -> None:
+def test_memory_is_that_of_one_episode() -> None:
     """Carries depend on all that was seen since the reset, and on nothing before."""
-    policy = teams("probe/memory", "gru")
+    policy = untrained("probe/memory", "gru")
     env = covey.to_pettingzoo("probe/memory")
     player, fresh = policy.for_pettingzoo(env), policy.for_pettingzoo(env)
     play(env, player, 0)
@@ -150,8 +157,8 @@ def test_memory_is_that_of_one_episode(teams: Any) -> None:
     jax.tree.map(np.testing.assert_array_equal, player._carry, policy.initial_carry(1))
 
 
-def test_sampled_actions_follow_from_the_seed(teams: Any) -> None:
-    policy = teams("probe/truncation")
+def test_sampled_actions_follow_from_the_seed() -> None:
+    policy = untrained("probe/truncation")
     env = covey.to_pettingzoo("probe/truncation")
 
     def sampled(seed: int | None) -> list[Any]:
@@ -165,8 +172,8 @@ def test_sampled_actions_follow_from_the_seed(teams: Any) -> None:
     assert len({tuple(actions.values()) for actions in sampled(None)}) == 1, "greedy: the same is seen in every step"
 
 
-def test_groups_that_partners_play_are_left_to_others(teams: Any) -> None:
-    policy = teams("probe/groups", partners__guessers="random")
+def test_groups_that_partners_play_are_left_to_others() -> None:
+    policy = untrained("probe/groups", "mlp", "partners.guessers=random")
     env = covey.to_pettingzoo("probe/groups")
     player = policy.for_pettingzoo(env)
     observations, infos = env.reset(seed=0)
@@ -176,8 +183,8 @@ def test_groups_that_partners_play_are_left_to_others(teams: Any) -> None:
     assert env.agents == []
 
 
-def test_what_does_not_fit_is_said_in_one_line(teams: Any) -> None:
-    policy = teams("probe/masked")
+def test_what_does_not_fit_is_said_in_one_line() -> None:
+    policy = untrained("probe/masked")
     for number, line in (
         (3, "the team was trained as 2 agents, and the environment has agents_2 too"),
         (1, "the team was trained as 2 agents, and the environment lacks agents_1"),
@@ -197,9 +204,9 @@ def test_what_does_not_fit_is_said_in_one_line(teams: Any) -> None:
     assert player(observations, infos).keys() == {"agents_0", "agents_1"}
 
 
-def test_dictionaries_that_do_not_fit(teams: Any) -> None:
+def test_dictionaries_that_do_not_fit() -> None:
     env = covey.to_pettingzoo("probe/image_and_vector")
-    player = teams("probe/image_and_vector").for_pettingzoo(env)
+    player = untrained("probe/image_and_vector").for_pettingzoo(env)
     observations, infos = env.reset(seed=0)
     with pytest.raises(UsageError, match="observation of agents_1 must be a dictionary of image, vector"):
         player(observations | {"agents_1": observations["agents_1"]["image"]}, infos)
