@@ -55,6 +55,7 @@ def check_task(name: str) -> None:
     parallel_seed_test(lambda: remaining.pop(), num_cycles=LIMIT + 1)  # it looks at a single step
     one, other = (check_play(env) for env in made)
     jax.tree.map(np.testing.assert_array_equal, one, other)
+    assert made[0]._reset._cache_size() == made[0]._step._cache_size() == 1, "something was compiled twice"
 
 
 def check_play(env: Any) -> list[Any]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 from pettingzoo import ParallelEnv
@@ -81,17 +82,28 @@ def reset_with(env: Env, key: Key) -> tuple[PyTree, Key, Shown]:
     """The environment's state, the key for what follows, and what is shown."""
     key, key_reset = jax.random.split(key)
     state, timestep = env.reset(key_reset)
-    return state, key, show(timestep)
+    return strongly_typed(state), key, show(timestep)
 
 
 def step_with(env: Env, state: PyTree, actions: Actions, key: Key) -> tuple[PyTree, Key, Shown]:
     """As `reset_with`, after a step."""
     key, key_step = jax.random.split(key)
     state, timestep = env.step(state, actions, key_step)
-    return state, key, show(timestep)
+    return strongly_typed(state), key, show(timestep)
 
 
-class CoveyParallelEnv(ParallelEnv[str, Any, Any]):
+def strongly_typed(tree: PyTree) -> PyTree:
+    """`tree` without JAX's weak types, in which a reset and a step may differ: the step would be compiled again."""
+
+    def typed(leaf: Any) -> Array:
+        array = jnp.asarray(leaf)
+        is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
+        return array if is_key else array.astype(array.dtype)
+
+    return jax.tree.map(typed, tree)
+
+
+class CoveyParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     """A covey environment as PettingZoo knows environments; made by `covey.to_pettingzoo`.
 
     Agents leave when they terminate, and all that are left when the episode ends: those are truncated, for example by
@@ -274,7 +286,7 @@ def action_space(action: ActionSpec) -> spaces.Space[Any]:
         case Discrete(num_actions=number):
             return spaces.Discrete(number)
         case MultiDiscrete(num_actions=numbers):
-            return spaces.MultiDiscrete(numbers)
+            return spaces.MultiDiscrete(list(numbers))
         case Continuous(low=low, high=high):
             return spaces.Box(np.array(low, np.float32), np.array(high, np.float32), dtype=np.float32)
 
@@ -301,7 +313,7 @@ def check_action(agent: str, action: ActionSpec, given: Any) -> np.ndarray:
         if array.dtype.kind in "iuf" and array.shape == low.shape:
             with np.errstate(over="ignore"):
                 array = array.astype(np.float32)
-                inside = np.clip(array, low, high)
+                inside: np.ndarray = np.clip(array, low, high)
                 if (np.abs(inside - array) <= ROUNDING * (high - low)).all():
                     return inside
     else:

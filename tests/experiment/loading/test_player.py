@@ -142,7 +142,7 @@ def test_actions_are_those_of_act_on_the_same_observations() -> None:
 
 
 def test_memory_is_that_of_one_episode() -> None:
-    """Carries depend on all that was seen since the reset, and on nothing before."""
+    """Nothing remains of the episodes before."""
     policy = untrained("probe/memory", "gru")
     env = covey.to_pettingzoo("probe/memory")
     player, fresh = policy.for_pettingzoo(env), policy.for_pettingzoo(env)
@@ -213,6 +213,17 @@ def test_dictionaries_that_do_not_fit() -> None:
     short = observations["agents_0"] | {"vector": np.zeros(3)}
     with pytest.raises(UsageError, match=r"observation of agents_0.vector is \[3\], and the team was trained on \[2\]"):
         player(observations | {"agents_0": short}, infos)
+
+
+def test_each_agent_keeps_to_its_own_mask() -> None:
+    env = covey.to_pettingzoo("probe/masked")
+    player = untrained("probe/masked").for_pettingzoo(env)
+    observations, infos = env.reset(seed=0)
+    for own in range(3):
+        for other in range(3):
+            legal = {"agents_0": own, "agents_1": other}
+            infos = {agent: {"action_mask": np.eye(3, dtype=np.int8)[action]} for agent, action in legal.items()}
+            assert player(observations, infos) == legal
 
 
 def test_masks_of_several_choices_are_joined() -> None:

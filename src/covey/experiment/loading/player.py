@@ -93,6 +93,7 @@ class PettingZooPlayer:
     def _next_key(self) -> Key | None:
         if self._key is None:
             return None
+        key: Key
         self._key, key = jax.random.split(self._key)
         return key
 
