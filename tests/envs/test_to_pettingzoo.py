@@ -26,7 +26,8 @@ with warnings.catch_warnings():  # where pygame is installed, these import a gam
     warnings.simplefilter("ignore", DeprecationWarning)
     from pettingzoo.test import parallel_api_test, parallel_seed_test
 
-PROBES = ("death", "masked", "choices", "target", "image_and_vector", "two_step", "groups")  # one for each kind
+# One for each kind; the groups of `team` are not in the order of their names.
+PROBES = ("death", "masked", "choices", "target", "image_and_vector", "two_step", "groups", "team")
 RUN = [*contract.RUN, *(f"probe/{probe}" for probe in PROBES)]
 REST = [name for name in contract.TASKS if name not in RUN]
 LIMIT = 4  # steps

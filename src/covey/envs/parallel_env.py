@@ -212,8 +212,8 @@ class CoveyParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return self._shown
 
     def _each_agent(self, shown: Shown, field: str) -> list[tuple[str, Any]]:
-        """All agents' values of a field `[A]`, by name."""
-        values = ((self._names[group], getattr(part, field)) for group, part in shown.groups.items())
+        """All agents' values of a field `[A]`, by name, in the order of the spec: JAX sorts the names of groups."""
+        values = ((names, getattr(shown.groups[group], field)) for group, names in self._names.items())
         return [pair for names, array in values for pair in zip(names, array.tolist(), strict=True)]
 
     def _observations(self, shown: Shown, agents: list[str]) -> dict[str, Any]:
