@@ -10,7 +10,8 @@ import pytest
 
 FOLDER = Path(__file__).parents[1] / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.py"))
-SHORTER = {"mappo_navigation": ["1"]}  # arguments that make an example short enough for a test
+# Arguments that make an example short enough for a test.
+SHORTER = {"mappo_navigation": ["1"], "pettingzoo_loop": ["20_000"]}
 
 
 def run(arguments: list[str], folder: Path) -> str:

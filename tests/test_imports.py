@@ -92,6 +92,8 @@ def test_the_check_sees_what_it_should() -> None:
         ("orbax", ("experiment.recording.checkpoint",)),
         ("jumanji", ("envs.jumanji.",)),
         ("jaxmarl", ("envs.jaxmarl.",)),
+        ("pettingzoo", ("envs.parallel_env.",)),
+        ("gymnasium", ("envs.parallel_env.",)),
     ],
 )
 def test_a_library_is_imported_in_one_place(library: str, owners: tuple[str]) -> None:
@@ -114,6 +116,7 @@ def test_algorithms_do_not_import_each_other() -> None:
 
 
 HEAVY = ["jax", "flashbax", "flax", "optax", "orbax", "hydra", "jumanji", "jaxmarl", "matplotlib", "scipy"]
+HEAVY += ["pettingzoo", "gymnasium"]
 
 
 @pytest.mark.parametrize(
