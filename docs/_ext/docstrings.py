@@ -9,10 +9,13 @@ Both read a docstring as blocks: paragraphs, lists, and what is kept line by lin
 from __future__ import annotations
 
 import dataclasses
+import enum
 import inspect
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
+
+from covey.fields import meanings
 
 COLUMNS = re.compile(r"\S {2,}\S")  # two or more spaces inside a line
 ITEM = re.compile(r"- ")
@@ -90,8 +93,15 @@ def rst_inline(text: str) -> str:
     return result
 
 
+# Their module docstrings are equations, which the pages of the algorithms have typeset.
+WITH_PAGES_OF_THEIR_OWN = {f"covey.algorithms.{name}" for name in ("ppo", "pqn", "qlearning", "sac", "ddpg")}
+
+
 def process(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    lines[:] = to_rst("\n".join(lines))
+    lines[:] = [] if name in WITH_PAGES_OF_THEIR_OWN else to_rst("\n".join(lines))
+    if isinstance(obj, type) and issubclass(obj, enum.Enum):
+        said = meanings(obj).items()
+        lines += [f"- ``{member}``{f': {rst_inline(meaning)}' if meaning else ''}" for member, meaning in said] + [""]
 
 
 def setup(app: Any) -> dict[str, Any]:

@@ -77,6 +77,7 @@ class Continuous:
 
     @property
     def size(self) -> int:
+        """How many numbers one action has."""
         return len(self.low)
 
 
