@@ -87,8 +87,8 @@ def make_transition(
 ) -> Transition:
     """One step `[B, …]` of a group, from the time steps before and after the action.
 
-    What was seen, and whether an agent was alive when it acted, is in `before`. Rewards, endings and true successors are
-    in `after`. `extras` are what the algorithm's `act` left for its `update`.
+    What was seen, and whether an agent was alive when it acted, is in `before`. Rewards, endings and true successors
+    are in `after`. `extras` are what the algorithm's `act` left for its `update`.
     """
     seen, got = before.groups[group], after.groups[group]
     return Transition(
