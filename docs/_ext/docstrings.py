@@ -104,8 +104,20 @@ def process(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[
         lines += [f"- ``{member}``{f': {rst_inline(meaning)}' if meaning else ''}" for member, meaning in said] + [""]
 
 
+def shorten_signature(
+    app: Any, what: str, name: str, obj: Any, options: Any, signature: str | None, returns: str | None
+) -> tuple[str | None, str | None]:
+    """Nobody calls an enum; and that covey's dataclasses take keywords alone is said once, on the API's first page."""
+    if isinstance(obj, type) and issubclass(obj, enum.Enum):
+        return "", None
+    if dataclasses.is_dataclass(obj) and signature:
+        return signature.replace("(*, ", "(", 1), returns
+    return signature, returns
+
+
 def setup(app: Any) -> dict[str, Any]:
     app.connect("autodoc-process-docstring", process)
+    app.connect("autodoc-process-signature", shorten_signature)
     return {"parallel_read_safe": True}
 
 

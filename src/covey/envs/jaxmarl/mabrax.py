@@ -45,7 +45,12 @@ class MabraxEnv(SuiteEnv):
     def draw(self, axes: Any, state: PyTree) -> None:
         """The robot's limbs, seen from the side by a camera that moves along. Those further away are paler."""
         centre = state.pipeline_state.x.pos[0]
-        axes.set(xlim=(centre[0] - 1.5, centre[0] + 1.5), ylim=(-0.5, 2.5), title=f"{round(centre[0], 1) + 0.0:.1f} m ahead")
+        axes.set(
+            xlim=(centre[0] - 1.5, centre[0] + 1.5),
+            ylim=(-0.5, 2.5),
+            aspect="equal",
+            title=f"{round(centre[0], 1) + 0.0:.1f} m ahead",
+        )
         axes.axhline(0, color="0.7")
         points_per_metre = 72 * axes.figure.get_figwidth() * axes.get_position().width / 3
         limbs = limb_segments(self.suite.env.sys, state.pipeline_state.x)
@@ -53,8 +58,9 @@ class MabraxEnv(SuiteEnv):
             colour = "#a3c8e3" if start[1] + end[1] > 2 * centre[1] + 1e-3 else "tab:blue"
             width = 2 * radius * points_per_metre
             x, z = (start[0], end[0]), (start[2], end[2])
-            axes.plot(x, z, color="white", linewidth=width + 1.5, solid_capstyle="round")
-            axes.plot(x, z, color=colour, linewidth=width, solid_capstyle="round")
+            for shown, across in (("white", width + 1.5), (colour, width)):  # a marker, since a line may have no length
+                style = {"marker": "o", "markersize": across, "markeredgewidth": 0}
+                axes.plot(x, z, color=shown, linewidth=across, **style)
 
 
 CAPSULE, SPHERE = 3, 2  # MuJoCo's numbers for kinds of shapes
