@@ -4,10 +4,12 @@ Markdown for the pages of `registry_pages`.
 Both read a docstring as blocks: paragraphs, lists, and what is kept line by line: indented blocks, and columns such as
 
     observation       [A, …]    what to act on
+    init(key) -> state
 """
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import enum
 import inspect
@@ -17,7 +19,7 @@ from typing import Any
 
 from covey.fields import meanings
 
-COLUMNS = re.compile(r"\S {2,}\S")  # two or more spaces inside a line
+COLUMNS = re.compile(r"\S {2,}\S|\w+\(.*\) -> ")  # two or more spaces inside a line, or what a function returns
 ITEM = re.compile(r"- ")
 
 
@@ -111,8 +113,19 @@ def shorten_signature(
     if isinstance(obj, type) and issubclass(obj, enum.Enum):
         return "", None
     if dataclasses.is_dataclass(obj) and signature:
-        return signature.replace("(*, ", "(", 1), returns
+        signature = re.sub(r"<factory>|<function [^,)]*", "...", signature)
+        shorter = signature.replace("(*, ", "(", 1)
+        return (shorter if is_readable(shorter) else signature), returns
     return signature, returns
+
+
+def is_readable(signature: str) -> bool:
+    """Whether Python can read it: not if a field with a default comes before one without."""
+    try:
+        ast.parse(f"def f{signature.replace('~', '')}: pass")
+    except SyntaxError:
+        return False
+    return True
 
 
 def setup(app: Any) -> dict[str, Any]:

@@ -89,4 +89,5 @@ def rotate(quaternion: np.ndarray, vector: np.ndarray) -> np.ndarray:
     """`vector [3]` turned by a unit quaternion (w, x, y, z)."""
     w, axis = quaternion[0], quaternion[1:]
     across = np.cross(axis, vector)
-    return vector + 2.0 * (w * across + np.cross(axis, across))
+    turned: np.ndarray = vector + 2.0 * (w * across + np.cross(axis, across))
+    return turned
