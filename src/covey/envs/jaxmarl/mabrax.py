@@ -58,9 +58,11 @@ class MabraxEnv(SuiteEnv):
             colour = "#a3c8e3" if start[1] + end[1] > 2 * centre[1] + 1e-3 else "tab:blue"
             width = 2 * radius * points_per_metre
             x, z = (start[0], end[0]), (start[2], end[2])
-            for shown, across in (("white", width + 1.5), (colour, width)):  # a marker, since a line may have no length
-                style = {"marker": "o", "markersize": across, "markeredgewidth": 0}
-                axes.plot(x, z, color=shown, linewidth=across, **style)
+            for shown, across in (("white", width + 1.5), (colour, width)):
+                if np.allclose(start, end):  # a sphere; a line without length is not drawn
+                    axes.plot(x[:1], z[:1], "o", color=shown, markersize=across, markeredgewidth=0)
+                else:
+                    axes.plot(x, z, color=shown, linewidth=across, solid_capstyle="round")
 
 
 CAPSULE, SPHERE = 3, 2  # MuJoCo's numbers for kinds of shapes
