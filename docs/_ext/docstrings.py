@@ -19,7 +19,7 @@ from typing import Any
 
 from covey.fields import meanings
 
-COLUMNS = re.compile(r"\S {2,}\S|\w+\(.*\) -> ")  # two or more spaces inside a line, or what a function returns
+COLUMNS = re.compile(r"\S {2,}\S|^\w+\(.*\) -> ")  # two or more spaces inside a line, or what a function returns
 ITEM = re.compile(r"- ")
 
 
