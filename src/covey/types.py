@@ -77,6 +77,7 @@ class Continuous:
 
     @property
     def size(self) -> int:
+        """How many numbers one action has."""
         return len(self.low)
 
 
@@ -312,10 +313,11 @@ class Algorithm:
     groups: of a team's algorithm, each group's own
 
     What only an algorithm for one group has:
+
     next_actions(state, transitions, key) -> what its policy would do at the true successor of the last step of each
                      target, `[.., N, A, …]`; None where it cannot say
-    rates_actions_of: other groups whose next actions `update` needs (`Batch.next_actions`)
-    joint: where the group learns in one update with other groups of its team, instead of by `update`
+    rates_actions_of   other groups whose next actions `update` needs (`Batch.next_actions`)
+    joint              where the group learns in one update with other groups of its team, instead of by `update`
     """
 
     init: Callable[[Key], PyTree]

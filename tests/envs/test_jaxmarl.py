@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import types
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ import pytest
 from covey import registry
 from covey.envs.base import Env, make_env
 from covey.envs.jaxmarl.core import SuiteEnv
+from covey.envs.jaxmarl.mabrax import limb_segments
 from covey.errors import UsageError
 from covey.types import Continuous, Discrete, PyTree, TimeStep
 
@@ -88,6 +90,23 @@ def test_number_of_tasks(suite: str) -> None:
 def test_mabrax_names_its_extra() -> None:
     with pytest.raises(UsageError, match=r"^task 'mabrax/ant_4x2' needs the extra: pip install 'covey\[mabrax\]'$"):
         make_env("mabrax/ant_4x2")
+
+
+def test_limbs_are_where_the_links_and_their_shapes_say() -> None:
+    """A capsule lies along its own z axis: turned by a quarter about y, along x; the link then turns that to y."""
+    quarter_y, quarter_z = ([np.sqrt(0.5), *axis] for axis in ([0, np.sqrt(0.5), 0], [0, 0, np.sqrt(0.5)]))
+    system = types.SimpleNamespace(
+        geom_type=[0, 3, 2],  # the ground, a capsule, a sphere
+        geom_bodyid=[0, 1, 2],
+        geom_size=[[9, 9, 9], [0.1, 0.5, 0], [0.2, 0, 0]],
+        geom_pos=[[0, 0, 0], [1, 0, 0], [0, 0, 1]],
+        geom_quat=[[1, 0, 0, 0], quarter_y, [1, 0, 0, 0]],
+    )
+    links = types.SimpleNamespace(pos=[[0, 0, 3], [5, 0, 0]], rot=[quarter_z, [1, 0, 0, 0]])
+    capsule, sphere = limb_segments(system, links)
+    np.testing.assert_allclose(capsule[:2], [[0, 0.5, 3], [0, 1.5, 3]], atol=1e-12)
+    np.testing.assert_allclose(sphere[:2], [[5, 0, 1], [5, 0, 1]], atol=1e-12)
+    assert (capsule[2], sphere[2]) == (0.1, 0.2)
 
 
 def test_importing_jaxmarl_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
