@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import sys
 import warnings
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -49,7 +50,7 @@ def test_every_task(name: str) -> None:
 
 def check_task(name: str) -> None:
     contract.make_or_skip(name, time_limit=LIMIT)
-    made = [covey.to_pettingzoo(name, time_limit=LIMIT) for _ in range(2)]
+    made: list[Any] = [covey.to_pettingzoo(name, time_limit=LIMIT) for _ in range(2)]
     made[1]._reset, made[1]._step = made[0]._reset, made[0]._step  # compiled once
     parallel_api_test(made[0], num_cycles=LIMIT + 1)
     remaining = list(made)
@@ -119,7 +120,9 @@ def test_spaces_say_what_the_spec_does(name: str) -> None:
             assert env.observation_space(agent) is env.observation_space(agent)
             space = env.observation_space(agent)
             if isinstance(space, spaces.Dict):
-                assert {name: part.shape for name, part in space.items()} == dict(spec.observation_shape)
+                assert {name: part.shape for name, part in space.items()} == dict(
+                    cast(Mapping[str, Any], spec.observation_shape)
+                )
                 assert {name: part.dtype for name, part in space.items()} == dtypes(spec)
             else:
                 assert (space.shape, space.dtype) == (spec.observation_shape, spec.observation_dtype)
@@ -153,11 +156,11 @@ def test_steps_are_covey_s_own(name: str) -> None:
         state, timestep = step(state, by_group, key_step)
         shown, rewards, terminations, truncations, _ = env.step(actions)
         for agent in rewards:
-            group, _, index = agent.rpartition("_")
+            group, _, number = agent.rpartition("_")
             part = timestep.groups[group]
-            assert rewards[agent] == float(part.reward[int(index)])
-            assert terminations[agent] == bool(part.terminated[int(index)])
-            assert truncations[agent] == bool(timestep.last & ~part.terminated[int(index)])
+            assert rewards[agent] == float(part.reward[int(number)])
+            assert terminations[agent] == bool(part.terminated[int(number)])
+            assert truncations[agent] == bool(timestep.last & ~part.terminated[int(number)])
     assert bool(timestep.last)
 
 
@@ -301,7 +304,7 @@ def test_masks_metrics_state_and_dictionaries() -> None:
 )
 def test_who_has_left_takes_a_legal_action(action: Any, mask: Any, idle: Any) -> None:
     spec = GroupSpec(num_agents=2, observation_shape=(1,), action=action)
-    found = idle_action(spec, None if mask is None else np.array(mask), 1)
+    found = idle_action(spec, None if mask is None else jnp.array(mask), 1)
     np.testing.assert_array_equal(found, idle)
     check_action("agents_1", action, found)
 
@@ -349,13 +352,14 @@ def test_what_is_wrong_is_said_in_one_line() -> None:
             call()
     env.reset(seed=0)
     right = dict.fromkeys(env.agents, 0)
-    for actions, line in (
+    wrong: list[tuple[Any, str]] = [
         ({"agents_0": 0, "agents_1": 0}, r"no action for agents_2"),
         ({}, "no action for agents_0, agents_1, agents_2"),
         (right | {"agent_3": 0}, "unknown agent 'agent_3'; nearest: agents_"),
         (right | {"agents_1": 7}, "action of agents_1 is 7, which is not in its space"),
         ([0, 0, 0], "actions must be a dictionary by agent name"),
-    ):
+    ]
+    for actions, line in wrong:
         with pytest.raises(UsageError, match=line):
             env.step(actions)
     for _ in range(2):
@@ -366,7 +370,8 @@ def test_what_is_wrong_is_said_in_one_line() -> None:
         env.step({"agents_1": 0, "agents_2": 0})
     with pytest.raises(CoveyError, match="the episode is over; call reset first"):
         env.step({})
-    for seed in (-1, 0.5, "a"):
+    bad_seeds: tuple[Any, ...] = (-1, 0.5, "a")
+    for seed in bad_seeds:
         with pytest.raises(UsageError, match="seed must be a whole number"):
             env.reset(seed=seed)
     with pytest.raises(UsageError, match="unknown agent 'agents_9'"):
@@ -420,7 +425,8 @@ def test_pictures_need_no_display() -> None:
 
 
 def test_unsigned_and_flags_have_the_bounds_of_their_types() -> None:
-    image, flag, vector = (observation_space((2,), dtype) for dtype in (np.uint8, np.bool_, np.float32))
+    made: list[Any] = [observation_space((2,), dtype) for dtype in (np.uint8, np.bool_, np.float32)]
+    image, flag, vector = made
     assert (image.low.tolist(), image.high.tolist()) == ([0, 0], [255, 255])
     assert flag.contains(np.array([True, False])) and flag.dtype == bool
     assert np.isneginf(vector.low).all() and np.isposinf(vector.high).all()

@@ -98,7 +98,7 @@ def what_learns(config: Config) -> dict[str, Any]:
 
 
 def test_every_learning_result_has_settings_which_are_those_of_its_command() -> None:
-    plain, other = set(), set()
+    plain, other = set[str](), set[str]()
     for name, row in learning_rows():
         words = [f"task={row['task']}", f"algorithm={row['algorithm']}", "settings=tuned"]
         settings = settings_for(words)
