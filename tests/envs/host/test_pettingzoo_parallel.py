@@ -106,6 +106,22 @@ def test_an_agent_truncated_alone_counts_as_terminated() -> None:
     assert game.groups["agents"]["alive"].tolist() == [False, True]
 
 
+def test_an_agent_may_join_later() -> None:
+    game = make("Duo", kwargs={"trap": "late"}, time_limit=4, state=False)
+    group = game.groups["agents"]
+    for _ in range(2):  # episodes
+        assert group["alive"].tolist() == [True, False] and not group["observation"][1].any()
+        game.advance(agents=[1, 2])
+        assert group["alive"].tolist() == [True, False] and group["reward"].tolist() == [1, 0]
+        game.advance(agents=[1, 2])
+        assert group["alive"].tolist() == [True, True] and group["reward"].tolist() == [1, 0]
+        assert group["observation"][1, 0] == 2
+        game.advance(agents=[1, 2])
+        assert group["reward"].tolist() == [1, 2] and not group["terminated"].any()
+        game.advance()
+        assert game.step["last"] and game.step["truncated"]
+
+
 def test_the_environment_never_reaches_a_limit_of_its_own() -> None:
     """The toy reports its limit as a termination, as multiwalker does."""
     game = make("Duo", time_limit=3)
