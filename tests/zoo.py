@@ -19,7 +19,6 @@ class Duo:
         self.possible_agents = list(self.names)
         self.ends, self.max_cycles, self.trap, self.render_mode = ends or {}, max_cycles, trap, render_mode
         self.agents: list[str] = []
-        self.steps_alone = 0
 
     @property
     def unwrapped(self) -> Any:
@@ -38,7 +37,9 @@ class Duo:
 
     def reset(self, seed: int | None = None, options: Any = None) -> Any:
         self.seed, self.elapsed, self.agents = (seed or 0) % 1000, 0, self.possible_agents[:]
-        answer: Any = {agent: self.see(0) for agent in self.agents}, {agent: {} for agent in self.agents}
+        if self.trap == "late":
+            self.agents.remove("walker_1")
+        answer = {agent: self.see(0) for agent in self.agents}, {agent: {} for agent in self.agents}
         return answer[0] if self.trap == "old reset" else answer
 
     def see(self, action: int) -> Any:
@@ -63,6 +64,9 @@ class Duo:
             agent: over or flags["terminated"][agent] for agent in acted
         }  # as multiwalker reports its limit
         self.agents = [agent for agent in acted if not (terminations[agent] or flags["truncated"][agent])]
+        if self.trap == "late" and self.elapsed == 2:
+            self.agents.append("walker_1")
+            observations["walker_1"] = self.see(0)
         if self.trap == "stranger" and self.elapsed == 2:
             self.agents.append("runner_7")
             observations["runner_7"] = self.see(0)

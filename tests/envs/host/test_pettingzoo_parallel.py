@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from playing import Play
+from playing import Play, play
 
 from covey.envs.host.pettingzoo import parallel
 from covey.envs.host.pettingzoo.general import AnyConfig, make_any
@@ -68,6 +68,12 @@ def test_the_state_remains_the_last_good_one_after_an_agent_left() -> None:
     assert states == [1, 1, 1, 1] and float(game.step["state"][0]) == 0  # that of the new episode
 
 
+def test_what_is_called_state_need_not_be_one() -> None:
+    game = play("pettingzoo/any", module="classic/rps-v2", time_limit=3)  # keeps a dictionary under that name
+    assert game.spec.state_shape is None and game.spec.groups["agents"].observation_shape == (4,)
+    assert make("Duo", state=False).spec.state_shape is None
+
+
 def test_a_state_that_fails_while_all_live_is_an_error() -> None:
     game = make("Duo", kwargs={"trap": "state"})
     game.advance()
@@ -99,6 +105,22 @@ def test_an_agent_truncated_alone_counts_as_terminated() -> None:
     assert not game.step["last"] and game.groups["agents"]["terminated"].tolist() == [True, False]
     game.advance()
     assert game.groups["agents"]["alive"].tolist() == [False, True]
+
+
+def test_an_agent_may_join_later() -> None:
+    game = make("Duo", kwargs={"trap": "late"}, time_limit=4, state=False)
+    group = game.groups["agents"]
+    for _ in range(2):  # episodes
+        assert group["alive"].tolist() == [True, False] and not group["observation"][1].any()
+        game.advance(agents=[1, 2])
+        assert group["alive"].tolist() == [True, False] and group["reward"].tolist() == [1, 0]
+        game.advance(agents=[1, 2])
+        assert group["alive"].tolist() == [True, True] and group["reward"].tolist() == [1, 0]
+        assert group["observation"][1, 0] == 2
+        game.advance(agents=[1, 2])
+        assert group["reward"].tolist() == [1, 2] and not group["terminated"].any()
+        game.advance()
+        assert game.step["last"] and game.step["truncated"]
 
 
 def test_the_environment_never_reaches_a_limit_of_its_own() -> None:
@@ -144,11 +166,11 @@ def test_prefixes() -> None:
 
 
 def test_a_configuration_can_name_groups_and_teams() -> None:
-    game = make("Duo", groups={"left": ["walker_0"], "right": "walker_1"}, teams=(("left",), ("right",)))
+    game = make("Duo", agent_groups={"left": ["walker_0"], "right": "walker_1"}, teams=(("left",), ("right",)))
     assert list(game.spec.groups) == ["left", "right"] and game.spec.teams == (("left",), ("right",))
     game.advance(left=[2], right=[1])
     assert game.groups["left"]["reward"].tolist() == [2] and game.groups["right"]["reward"].tolist() == [1]
-    assert list(make("Duo", groups={"everyone": "walker"}).spec.groups) == ["everyone"]
+    assert list(make("Duo", agent_groups={"everyone": "walker"}).spec.groups) == ["everyone"]
 
 
 def test_groups_that_do_not_fit_are_refused() -> None:
@@ -157,12 +179,17 @@ def test_groups_that_do_not_fit_are_refused() -> None:
             make(toy, **fields)
         return str(caught.value)
 
-    assert error("Duo", groups={"x": ["walker_0"]}) == "groups: agent walker_1 is in no group; each must be in one"
-    assert error("Duo", groups={"x": "walker", "y": ["walker_1"]}) == (
-        "groups: agent walker_1 is in 2 groups; each must be in one"
+    assert (
+        error("Duo", agent_groups={"x": ["walker_0"]})
+        == "agent_groups: agent walker_1 is in no group; each must be in one"
     )
-    assert error("Duo", groups={"x": "runner"}) == ("groups.x: there is no agent runner; agents are walker_0, walker_1")
-    assert error("Many", groups={"x": "archer", "y": "knight"}) == (
+    assert error("Duo", agent_groups={"x": "walker", "y": ["walker_1"]}) == (
+        "agent_groups: agent walker_1 is in 2 groups; each must be in one"
+    )
+    assert error("Duo", agent_groups={"x": "runner"}) == (
+        "agent_groups.x: there is no agent runner; agents are walker_0, walker_1"
+    )
+    assert error("Many", agent_groups={"x": "archer", "y": "knight"}) == (
         "group x: archer_0 and archer_1 have different spaces; put them in two groups"
     )
     assert "must name each of the groups" in error("Duo", teams=(("red",),))

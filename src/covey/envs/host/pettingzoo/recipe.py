@@ -146,8 +146,7 @@ def call_with_known(make: Callable[..., Any], arguments: Mapping[str, Any], offe
 
 
 def check_environment(environment: Any, recipe: Recipe) -> Any:
-    """The environment that covey steps: checked, converted where all agents can act at once, without PettingZoo's own
-    checks."""
+    """The environment itself, if it has what covey calls."""
     needs = ["possible_agents", "reset", "step", *(["observe", "last"] if recipe.turns else [])]
     lacking = [name for name in needs if not hasattr(environment, name)]
     if lacking:
