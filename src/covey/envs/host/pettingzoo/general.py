@@ -1,0 +1,56 @@
+"""Any environment with PettingZoo's interface, by the name of its module."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from covey.checks import at_least
+from covey.envs.host.pettingzoo.parallel import ParallelSimulator
+from covey.envs.host.pettingzoo.recipe import PettingZooConfig, Recipe
+from covey.envs.host.pettingzoo.turns import AecSimulator
+from covey.errors import UsageError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AnyConfig(PettingZooConfig):
+    """Which environment, and how covey sees it."""
+
+    time_limit: int = 1000
+    # what makes it: a module (`mpe2.simple_spread_v3`), a name that PettingZoo registers (`sisl/multiwalker-v9`), or
+    # `module:attribute` of a class or function
+    module: str = ""
+    kwargs: dict[str, Any] = dataclasses.field(default_factory=dict)  # arguments for it: `task.kwargs={n_walkers: 4}`
+    turns: bool = False  # one agent acts at a time, and a step is one move
+    # agents by group, each by its name or the prefix of several: `{archers: [archer], knights: [knight]}`; empty: by
+    # the prefixes of their names
+    groups: dict[str, Any] = dataclasses.field(default_factory=dict)
+    # groups that cooperate; teams oppose each other, and the first is the one that counts: `[[red], [blue]]`; empty:
+    # all groups do
+    teams: tuple[tuple[str, ...], ...] = ()
+    sequence_length: int | None = None  # rows to which observations of varying length are padded; null: there are none
+    image_stride: int = 1  # every so many pixels of an image are observed, in both directions
+    state: bool = True  # the environment's global state, if it has one, is there for critics
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, 1, "sequence_length", "image_stride")
+
+    def recipe(self) -> Recipe:
+        if not self.module:
+            raise UsageError("task.module says which environment, for example task.module=sisl/multiwalker-v9")
+        return Recipe(
+            module=self.module,
+            arguments=self.kwargs,
+            turns=self.turns,
+            groups=self.groups,
+            teams=self.teams,
+            sequence_length=self.sequence_length,
+            image_stride=self.image_stride,
+            state=self.state,
+        )
+
+
+def make_any(config: AnyConfig) -> ParallelSimulator | AecSimulator:
+    """A simulator of the kind that the configuration says."""
+    return AecSimulator(config) if config.turns else ParallelSimulator(config)

@@ -1,0 +1,429 @@
+"""Environments in which all agents act at once: PettingZoo's `ParallelEnv`, and its games of turns that can be."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from covey.envs.host.layout import num_choices
+from covey.envs.host.pettingzoo import spaces
+from covey.envs.host.pettingzoo.recipe import PettingZooConfig, Recipe, make_environment, quiet, without_checks
+from covey.envs.host.pettingzoo.spaces import MASK, Seen
+from covey.envs.host.simulator import SimulatorError, SimulatorStep, describe_error
+from covey.errors import UsageError
+from covey.specs import ActionSpec, EnvSpec, GroupSpec, ObservationShape
+
+EVERYONE = "agents"  # the group of tasks that have one
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Member:
+    """An agent: its group and its row there, and what writes its observation and its mask into them."""
+
+    name: str
+    group: str
+    row: int
+    write: spaces.Write
+    write_mask: spaces.Write
+
+
+class Group:
+    """Agents with equal spaces, and room for what they answer."""
+
+    def __init__(self, agents: Sequence[str], seen: Seen, action: ActionSpec, action_space: Any):
+        size = len(agents)
+        self.agents, self.seen, self.action = tuple(agents), seen, action
+        self.choose = spaces.make_choose(action_space, action)
+        self.arrays = seen.arrays(size)
+        self.rewards = np.zeros(size, np.float32)
+        self.alive = np.ones(size, bool)
+        self.terminated = np.zeros(size, bool)
+        self.mask: np.ndarray | None = None
+
+    def add_mask(self) -> None:
+        self.mask = np.ones((len(self.agents), num_choices(self.action)), bool)
+
+
+class ParallelSimulator:
+    """One copy of an environment in which all agents act at once.
+
+    The arrays of its answers are the same at every step, and the next step overwrites them. What an agent saw last
+    remains in its row after it left.
+    """
+
+    def __init__(self, config: PettingZooConfig):
+        self.config, self.recipe = config, config.recipe()
+        self.environment = as_parallel(make_environment(self.recipe, config.time_limit), self.recipe)
+        with quiet():
+            self.groups = make_groups(self.environment, self.recipe)
+            first, infos = ask_reset(self.environment, seed=0)  # some tell only then what they answer
+        add_masks(self.groups, infos)
+        self._members = make_members(self.groups)
+        self._rewards = {name: (self.groups[each.group].rewards, each.row) for name, each in self._members.items()}
+        self._alive = {name: group.alive for name, group in self.groups.items()}
+        self._terminated = {name: group.terminated for name, group in self.groups.items()}
+        self._observations = {name: spaces.as_observations(group.arrays) for name, group in self.groups.items()}
+        self._masks = {name: group.mask for name, group in self.groups.items() if group.mask is not None}
+        self._step_rewards = {name: group.rewards for name, group in self.groups.items()}
+        self._num_alive = 0
+        self._acting: list[Member] = []
+        self._begin()
+        self._read(first, infos)
+        self._state: Any = None
+        self._state_shape: ObservationShape | None = None
+        if self.recipe.state:
+            self._state = first_state(self.global_state)
+            self._state_shape = None if self._state is None else self._state.shape
+        self.spec = make_spec(self.groups, self.recipe, config.time_limit, self._state_shape)
+
+    def reset(self, seed: int) -> SimulatorStep:
+        observations, infos = ask_reset(self.environment, seed=seed)
+        self._begin()
+        self._read(observations, infos)
+        return self._answer(rewards=False)
+
+    def step(self, actions: Mapping[str, np.ndarray]) -> SimulatorStep:
+        chosen = {name: group.choose(actions[name]) for name, group in self.groups.items()}
+        observations, rewards, terminations, truncations, infos = self.environment.step(
+            {member.name: chosen[member.group][member.row] for member in self._acting}
+        )
+        for group in self.groups.values():
+            group.rewards.fill(0)
+        for name, reward in rewards.items():
+            into, row = self._rewards[name] if name in self._rewards else self._unannounced(name)
+            into[row] = reward
+        self._read(observations, infos)
+        truncated = False
+        agents = self.environment.agents
+        if len(agents) != self._num_alive or any(terminations.values()) or any(truncations.values()):
+            truncated = self._settle(agents, terminations, truncations)
+        return self._answer(rewards=True, truncated=truncated)
+
+    def render(self) -> np.ndarray:
+        return as_picture(self.environment)
+
+    def close(self) -> None:
+        self.environment.close()
+
+    # --------------------------------------------------------------------------- what a task may answer in its own way
+
+    def global_state(self) -> Any:
+        """The environment's own; None where it has none."""
+        return environment_state(self.environment)
+
+    def measure(self) -> dict[str, float]:
+        """The metrics of the recipe."""
+        return {}
+
+    # ------------------------------------------------------------------------------------------------------ who lives
+
+    def _begin(self) -> None:
+        """A new episode, with the agents that the environment begins with."""
+        agents = set(self.environment.agents)
+        for name in agents - set(self._members):
+            self._unannounced(name)
+        self._acting = [member for member in self._members.values() if member.name in agents]
+        self._num_alive = len(self._acting)
+        for group in self.groups.values():
+            group.alive[...] = [agent in agents for agent in group.agents]
+            group.terminated.fill(False)
+
+    def _settle(self, agents: Sequence[str], terminations: Mapping[str, Any], truncations: Mapping[str, Any]) -> bool:
+        """Notes who terminated and who acts next; returns whether the episode was cut off.
+
+        An agent that is truncated while others go on counts as one that terminated (`Episodes`): in covey an agent
+        lives until it terminates or its episode ends.
+        """
+        acted = self._acting
+        ended = {name for flags in (terminations, truncations) for name, flag in flags.items() if flag}
+        left = set(agents) - ended
+        for name in left - set(self._members):
+            self._unannounced(name)
+        self._acting = [member for member in self._members.values() if member.name in left]
+        self._num_alive = len(self._acting)
+        for group in self.groups.values():
+            group.alive[...] = [agent in left for agent in group.agents]
+            group.terminated[...] = [bool(terminations.get(agent, False)) for agent in group.agents]
+        cut = any(truncations.get(member.name) and not terminations.get(member.name) for member in acted)
+        return not left and cut
+
+    def _unannounced(self, name: str) -> Any:
+        raise SimulatorError(f"agent {name} appeared, which is not among the possible_agents")
+
+    # ------------------------------------------------------------------------------------------------------- answering
+
+    def _read(self, observations: Mapping[str, Any], infos: Mapping[str, Any]) -> None:
+        """Writes what agents see into their rows; whoever is not mentioned keeps what it saw last."""
+        members = self._members
+        for name, observation in observations.items():
+            if name not in members:
+                self._unannounced(name)
+            members[name].write(observation)
+        if len(observations) < self._num_alive:
+            lacking = next(member.name for member in self._acting if member.name not in observations)
+            if lacking in self.environment.agents:
+                raise SimulatorError(f"there is no observation of agent {lacking}, which acts next")
+        if self._masks:
+            write_masks(members, self.groups, observations, infos)
+
+    def _answer(self, *, rewards: bool, truncated: bool = False) -> SimulatorStep:
+        if self._state_shape is not None:
+            self._state = self._next_state()
+        return SimulatorStep(
+            observations=self._observations,
+            rewards=self._step_rewards if rewards else None,
+            terminated=self._terminated,
+            alive=self._alive,
+            action_masks=self._masks or None,
+            state=self._state,
+            truncated=truncated,
+            metrics=self.measure() if self.recipe.metrics else {},
+        )
+
+    def _next_state(self) -> Any:
+        """The global state; the last one where an environment cannot tell it any more, since agents have left."""
+        try:
+            return self.global_state()
+        except Exception as error:
+            if self._num_alive == len(self._members):
+                raise SimulatorError(f"its global state failed: {describe_error(error)}") from error
+            return self._state
+
+
+# ---------------------------------------------------------------------------------------- all agents of a game at once
+
+
+class Cycle:
+    """A game of turns in which nothing happens before all have acted, as a parallel environment.
+
+    What PettingZoo's own conversion does, except that nobody's observation is computed before each turn.
+    """
+
+    def __init__(self, game: Any):
+        self.game, self.possible_agents = game, game.possible_agents
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.game, name)
+
+    @property
+    def agents(self) -> list[str]:
+        return self.game.agents  # type: ignore[no-any-return]
+
+    @property
+    def unwrapped(self) -> Any:
+        return self.game.unwrapped
+
+    def reset(self, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        game = self.game
+        game.reset(seed=seed)
+        return {agent: game.observe(agent) for agent in game.agents}, game.infos
+
+    def step(self, actions: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+        game = self.game
+        agents = game.agents[:]
+        rewards: dict[str, Any] = dict.fromkeys(agents, 0.0)
+        for agent in agents:
+            if agent != game.agent_selection:
+                raise SimulatorError(f"it is the turn of {game.agent_selection}, not of {agent}: it is not parallel")
+            game.step(actions[agent])
+            for other, reward in game.rewards.items():
+                rewards[other] += reward
+        terminations, truncations = dict(game.terminations), dict(game.truncations)
+        observations = {agent: game.observe(agent) for agent in game.agents}
+        infos = dict(game.infos)
+        while game.agents and (
+            game.terminations[game.agent_selection] or game.truncations[game.agent_selection]
+        ):  # those that ended leave
+            game.step(None)
+        return observations, rewards, terminations, truncations, infos
+
+
+def as_parallel(environment: Any, recipe: Recipe) -> Any:
+    """A parallel environment, of games of turns those that PettingZoo declares parallelizable."""
+    game = getattr(environment, "aec_env", environment)  # PettingZoo's conversion
+    if not hasattr(game, "agent_iter"):
+        return environment
+    if not game.metadata.get("is_parallelizable", False):
+        raise UsageError(f"agents take turns in '{recipe.module}', which a step for all cannot do: set task.turns=true")
+    inner = without_checks(game)
+    parallel = getattr(inner, "env", None)
+    if type(inner).__name__ == "parallel_to_aec_wrapper":
+        return parallel
+    return Cycle(inner)
+
+
+# -------------------------------------------------------------------------------------------------------------- groups
+
+
+def make_groups(environment: Any, recipe: Recipe) -> dict[str, Group]:
+    """The groups of an environment's agents, each with equal spaces."""
+    agents = list(environment.possible_agents)
+    observed = {agent: environment.observation_space(agent) for agent in agents}
+    acted = {agent: environment.action_space(agent) for agent in agents}
+    names = named_groups(agents, recipe.groups) if recipe.groups else prefix_groups(agents)
+    if not recipe.groups:
+        names = split_by(names, lambda one, other: observed[one] == observed[other] and acted[one] == acted[other])
+    groups = {}
+    for name, members in names.items():
+        first = members[0]
+        for agent in members:
+            if observed[agent] != observed[first] or acted[agent] != acted[first]:
+                raise UsageError(f"group {name}: {first} and {agent} have different spaces; put them in two groups")
+        seen = spaces.read_observation_space(observed[first], first, recipe.sequence_length, recipe.image_stride)
+        groups[name] = Group(members, seen, spaces.read_action_space(acted[first], first), acted[first])
+    return groups
+
+
+def prefix_groups(agents: Sequence[str]) -> dict[str, list[str]]:
+    """Agents by what is before their number, `archer_0` and `archer_1` as `archer`. A single group is `agents`."""
+    groups: dict[str, list[str]] = {}
+    for agent in agents:
+        groups.setdefault(prefix_of(agent), []).append(agent)
+    return groups if len(groups) > 1 else {EVERYONE: list(agents)}
+
+
+def prefix_of(agent: str) -> str:
+    return re.sub(r"_?\d+$", "", str(agent)) or EVERYONE
+
+
+def split_by(groups: Mapping[str, Sequence[str]], same: Callable[[str, str], bool]) -> dict[str, list[str]]:
+    """Groups whose agents are all the `same`; where a group is split, each part is named after its first agent."""
+    split: dict[str, list[str]] = {}
+    for name, agents in groups.items():
+        parts: list[list[str]] = []
+        for agent in agents:
+            part = next((part for part in parts if same(part[0], agent)), None)
+            if part is None:
+                parts.append([agent])
+            else:
+                part.append(agent)
+        split |= {name: parts[0]} if len(parts) == 1 else {part[0]: part for part in parts}
+    return split
+
+
+def named_groups(agents: Sequence[str], groups: Mapping[str, str | Sequence[str]]) -> dict[str, list[str]]:
+    """The groups that a configuration names, by agents or by prefixes of their names."""
+    named: dict[str, list[str]] = {}
+    for group, wanted in groups.items():
+        entries = [wanted] if isinstance(wanted, str) else list(wanted)
+        named[group] = []
+        for entry in entries:
+            found = [agent for agent in agents if agent == entry or prefix_of(agent) == entry]
+            if not found:
+                raise UsageError(f"groups.{group}: there is no agent {entry}; agents are {', '.join(agents[:12])}")
+            named[group] += [agent for agent in found if agent not in named[group]]
+    counts = {agent: sum(agent in members for members in named.values()) for agent in agents}
+    wrong = [agent for agent, count in counts.items() if count != 1]
+    if wrong:
+        how = "no group" if counts[wrong[0]] == 0 else f"{counts[wrong[0]]} groups"
+        raise UsageError(f"groups: agent {wrong[0]} is in {how}; each must be in one")
+    return named
+
+
+def make_members(groups: Mapping[str, Group]) -> dict[str, Member]:
+    """Every agent by name."""
+    members = {}
+    for name, group in groups.items():
+        for row, agent in enumerate(group.agents):
+            mask = group.mask
+            members[agent] = Member(
+                name=agent,
+                group=name,
+                row=row,
+                write=spaces.make_write(group.seen, agent, group.arrays, row),
+                write_mask=_ignore if mask is None else spaces.make_write_mask(group.action, agent, mask[row]),
+            )
+    return members
+
+
+def _ignore(_: Any) -> None:
+    """Writes no mask."""
+
+
+def make_spec(
+    groups: Mapping[str, Group], recipe: Recipe, time_limit: int, state_shape: ObservationShape | None
+) -> EnvSpec:
+    """What covey needs to know of the task."""
+    try:
+        return EnvSpec(
+            groups={
+                name: GroupSpec(
+                    num_agents=len(group.agents),
+                    observation_shape=group.seen.shape,
+                    observation_dtype=group.seen.dtype,
+                    action=group.action,
+                    shared_reward=name in recipe.shared_reward,
+                )
+                for name, group in groups.items()
+            },
+            time_limit=time_limit,
+            state_shape=state_shape,
+            metrics=recipe.metrics,
+            returns=recipe.returns,
+            teams=tuple(tuple(team) for team in recipe.teams),
+            shared_rewards=tuple(tuple(sharing) for sharing in recipe.shared_rewards),
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+# --------------------------------------------------------------------------------------------- what environments answer
+
+
+def ask_reset(environment: Any, seed: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """First observations and infos."""
+    answer = environment.reset(seed=seed)
+    if not isinstance(answer, tuple) or len(answer) != 2:
+        raise SimulatorError("its reset must return observations and infos, both by agent")
+    return answer
+
+
+def environment_state(environment: Any) -> Any:
+    """An environment's own global state as float32; None for a picture, which is of no use as numbers from 0 to 255."""
+    state = np.asarray(environment.state())
+    return None if state.dtype == np.uint8 and state.ndim == 3 else state.astype(np.float32)
+
+
+def first_state(ask: Callable[[], Any]) -> Any:
+    """The global state after a reset, or None where there is none."""
+    try:
+        return ask()
+    except (NotImplementedError, AttributeError):
+        return None
+
+
+def add_masks(groups: Mapping[str, Group], infos: Mapping[str, Any]) -> None:
+    """Room for masks in the groups that come with some, in observations or in infos."""
+    for group in groups.values():
+        in_infos = any(MASK in (infos.get(agent) or {}) for agent in group.agents)
+        if group.seen.masked or in_infos:
+            group.add_mask()
+
+
+def write_masks(
+    members: Mapping[str, Member],
+    groups: Mapping[str, Group],
+    observations: Mapping[str, Any],
+    infos: Mapping[str, Any],
+) -> None:
+    """Writes the masks of all agents that have one."""
+    for name, observation in observations.items():
+        member = members[name]
+        if groups[member.group].seen.masked:
+            member.write_mask(observation[MASK])
+        elif MASK in (infos.get(name) or {}):
+            member.write_mask(infos[name][MASK])
+
+
+def as_picture(environment: Any) -> np.ndarray:
+    """What an environment shows, uint8 [H, W, 3]."""
+    with quiet():
+        picture = environment.render()
+    if not isinstance(picture, np.ndarray) or picture.ndim != 3:
+        modes = (getattr(environment, "metadata", None) or {}).get("render_modes", [])
+        raise UsageError(f"it has no pictures (rgb_array); it has {', '.join(modes) or 'no ways to be shown'}")
+    return np.ascontiguousarray(picture[..., :3], np.uint8)
