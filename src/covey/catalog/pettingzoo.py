@@ -48,3 +48,53 @@ for scenario, config, description in PARTICLES:
         description=f"MPE by mpe2: {description}",
         host=True,
     )
+
+# name, what makes it, its configuration, what it is about
+OTHERS = [
+    ("knights_archers_zombies", "butterfly:Kaz", "butterfly:KazConfig", "archers and knights keep zombies off"),
+    (
+        "cooperative_pong",
+        "parallel:ParallelSimulator",
+        "butterfly:CooperativePongConfig",
+        "two paddles keep a ball in play, seen as pixels",
+    ),
+    (
+        "pistonball",
+        "parallel:ParallelSimulator",
+        "butterfly:PistonballConfig",
+        "pistons move a ball to the left, seen as pixels",
+    ),
+    ("connect_four", "turns:AecSimulator", "classic:ConnectFourConfig", "two opponents line up four, in turns"),
+    ("tictactoe", "turns:AecSimulator", "classic:TicTacToeConfig", "two opponents line up three, in turns"),
+    ("leduc_holdem", "turns:AecSimulator", "classic:LeducConfig", "two opponents play a small poker, in turns"),
+    (
+        "hanabi",
+        "turns:AecSimulator",
+        "classic:HanabiConfig",
+        "players build fireworks of cards they cannot see, in turns",
+    ),
+]
+
+for name, make, config, description in OTHERS:
+    register_task(
+        f"pettingzoo/{name}",
+        f"{MODULE}.{make}",
+        config=f"{MODULE}.{config}",
+        description=f"PettingZoo: {description}",
+        host=True,
+    )
+
+register_task(
+    "magent2/battle",
+    f"{MODULE}.magent2:Battle",
+    config=f"{MODULE}.magent2:BattleConfig",
+    description="MAgent2: two armies fight on a grid",
+    host=True,
+)
+register_task(
+    "magent2/adversarial_pursuit",
+    f"{MODULE}.parallel:ParallelSimulator",
+    config=f"{MODULE}.magent2:AdversarialPursuitConfig",
+    description="MAgent2: slow predators tag fast prey on a grid",
+    host=True,
+)

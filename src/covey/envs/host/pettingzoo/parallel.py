@@ -11,7 +11,14 @@ import numpy as np
 
 from covey.envs.host.layout import num_choices
 from covey.envs.host.pettingzoo import spaces
-from covey.envs.host.pettingzoo.recipe import PettingZooConfig, Recipe, make_environment, quiet, without_checks
+from covey.envs.host.pettingzoo.recipe import (
+    PICTURES,
+    PettingZooConfig,
+    Recipe,
+    make_environment,
+    quiet,
+    without_checks,
+)
 from covey.envs.host.pettingzoo.spaces import MASK, Seen
 from covey.envs.host.simulator import SimulatorError, SimulatorStep, describe_error
 from covey.errors import UsageError
@@ -95,7 +102,7 @@ class ParallelSimulator:
             group.rewards.fill(0)
         for name, reward in rewards.items():
             into, row = self._rewards[name] if name in self._rewards else self._unannounced(name)
-            into[row] = reward
+            into[row] = one_number(reward, name) if hasattr(reward, "__len__") else reward
         self._read(observations, infos)
         truncated = False
         agents = self.environment.agents
@@ -382,6 +389,14 @@ def ask_reset(environment: Any, seed: int) -> tuple[Mapping[str, Any], Mapping[s
     return answer
 
 
+def one_number(reward: Any, agent: str) -> float:
+    """A reward that is given as a list or an array of one number."""
+    numbers = np.asarray(reward, np.float32).reshape(-1)
+    if numbers.size != 1:
+        raise SimulatorError(f"the reward of {agent} is {numbers.size} numbers")
+    return float(numbers[0])
+
+
 def environment_state(environment: Any) -> Any:
     """An environment's own global state as float32; None for a picture, which is of no use as numbers from 0 to 255."""
     state = np.asarray(environment.state())
@@ -421,8 +436,16 @@ def write_masks(
 
 def as_picture(environment: Any) -> np.ndarray:
     """What an environment shows, uint8 [H, W, 3]."""
-    with quiet():
-        picture = environment.render()
+    inner = environment.unwrapped
+    hidden = getattr(inner, "render_mode", "") is None  # made without pictures, where it would draw every step
+    if hidden:
+        inner.render_mode = PICTURES["render_mode"]
+    try:
+        with quiet():
+            picture = environment.render()
+    finally:
+        if hidden:
+            inner.render_mode = None
     if not isinstance(picture, np.ndarray) or picture.ndim != 3:
         modes = (getattr(environment, "metadata", None) or {}).get("render_modes", [])
         raise UsageError(f"it has no pictures (rgb_array); it has {', '.join(modes) or 'no ways to be shown'}")

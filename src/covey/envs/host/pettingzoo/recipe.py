@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import enum
 import importlib
+import importlib.util
 import os
 import re
 import warnings
@@ -13,15 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from covey.envs.host.simulator import SimulatorConfig, SimulatorError, describe_error
-from covey.errors import MissingExtra, UsageError, nearest
+from covey.errors import CoveyError, MissingExtra, UsageError, nearest
 from covey.registry import OtherNames
 from covey.specs import MetricSpec
 
 # What covey itself asks every environment for; one that does not know an argument is made without.
 LIMIT, PICTURES = "max_cycles", {"render_mode": "rgb_array"}
 EXTRAS = {"magent2": "magent2", "mpe2": "pettingzoo", "pettingzoo": "pettingzoo"}  # by package
-# Packages that PettingZoo's own environments import.
-BENEATH = ("Box2D", "chess", "gymnasium", "pygame", "pymunk", "pyspiel", "rlcard", "scipy", "shimmy")
 # PettingZoo's wrappers that only check what covey checks itself, or sees to.
 CHECKING = ("AssertOutOfBoundsWrapper", "ClipOutOfBoundsWrapper", "OrderEnforcingWrapper", "TerminateIllegalWrapper")
 
@@ -93,8 +92,10 @@ def make_environment(recipe: Recipe, time_limit: int) -> Any:
     with quiet():
         try:
             environment = call_with_known(make, recipe.arguments, {LIMIT: time_limit + 1, **PICTURES})
-        except ImportError as error:
-            raise missing(recipe.module, error) from error
+        except Exception as error:
+            if isinstance(error, ImportError) or isinstance(error.__cause__, ImportError):
+                raise missing(recipe.module, error) from error
+            raise
     return check_environment(environment, recipe)
 
 
@@ -121,7 +122,7 @@ def find_registered(name: str, turns: bool) -> Callable[..., Any]:
         try:
             import pettingzoo
         except ImportError as error:
-            raise missing("pettingzoo", error) from error
+            raise missing(name, error) from error
     kinds = ["aec", "parallel"] if turns else ["parallel", "aec"]
     registries = {"aec": pettingzoo.aec_registry, "parallel": pettingzoo.parallel_registry}
     for kind in kinds:
@@ -165,16 +166,15 @@ def without_checks(game: Any) -> Any:
     return game
 
 
-def missing(module: str, error: ImportError) -> Exception:
+def missing(module: str, error: BaseException) -> CoveyError:
     """What to tell where a module, or one that it imports, is not there."""
-    package = module.partition(".")[0].partition("/")[0]
-    package = package if package in EXTRAS or ":" in module or "/" not in module else "pettingzoo"
-    name = getattr(error, "name", None) or ""
-    cause = error.__cause__ if isinstance(error.__cause__, ImportError) else error
-    named = name or getattr(cause, "name", None) or ""
-    if package in EXTRAS and (named in EXTRAS or named.partition(".")[0] in BENEATH or not named.startswith(package)):
+    package = "pettingzoo" if "/" in module else module.partition(".")[0]
+    while isinstance(error.__cause__, ImportError):
+        error = error.__cause__
+    named = getattr(error, "name", None) or ""
+    if package in EXTRAS and (importlib.util.find_spec(package) is None or not f"{named}.".startswith(f"{package}.")):
         return MissingExtra(f"'{module}'", EXTRAS[package])
-    if module == named or module.startswith(f"{named}."):
+    if named and f"{module}.".startswith(f"{named}."):
         folder, _, last = module.rpartition(".")
         return UsageError(f"there is no module '{module}'{_others_in(folder, last)}")
     return SimulatorError(f"'{module}' cannot be imported: {describe_error(error)}")
