@@ -73,6 +73,94 @@ def register_foraging() -> None:
         )
 
 
+def register_mamujoco() -> None:
+    """The name, the robot, and how its joints are divided."""
+    robots = [
+        ("ant_2x4", "Ant", "2x4"),
+        ("ant_4x2", "Ant", "4x2"),
+        ("halfcheetah_2x3", "HalfCheetah", "2x3"),
+        ("halfcheetah_6x1", "HalfCheetah", "6x1"),
+        ("hopper_3x1", "Hopper", "3x1"),
+        ("humanoid_9_8", "Humanoid", "9|8"),
+        ("humanoid_standup_9_8", "HumanoidStandup", "9|8"),
+        ("many_segment_ant_2x3", "ManySegmentAnt", "2x3"),
+        ("many_segment_swimmer_10x2", "ManySegmentSwimmer", "10x2"),
+        ("reacher_2x1", "Reacher", "2x1"),
+        ("swimmer_2x1", "Swimmer", "2x1"),
+        ("walker2d_2x3", "Walker2d", "2x3"),
+    ]
+    for name, robot, division in robots:
+        register_task(
+            f"mamujoco/{name}",
+            f"{HOST}.mamujoco:MamujocoSimulator",
+            config=f"{HOST}.mamujoco:MamujocoConfig",
+            fields={"scenario": robot, "agent_conf": division},
+            description=f"MaMuJoCo: the joints of {robot} as agents, divided {division}",
+            host=True,
+        )
+
+
+# Steps after which Melting Pot ends an episode of these substrates; 5,000 of the others. Those of matrix games end by
+# chance, too.
+SUBSTRATE_LIMITS = {
+    "allelopathic_harvest": 2000,
+    "chemistry": 1000,
+    "collaborative_cooking": 1000,
+    "daycare": 1000,
+    "fruit_market": 1000,
+    "hidden_agenda": 3000,
+    "paintball": 1000,
+    "predator_prey": 1000,
+    "running_with_scissors_in_the_matrix__one_shot": 1000,
+    "stag_hunt_in_the_matrix__repeated": 2500,
+}
+SUBSTRATES = """
+    allelopathic_harvest__open
+    bach_or_stravinsky_in_the_matrix__arena bach_or_stravinsky_in_the_matrix__repeated
+    boat_race__eight_races
+    chemistry__three_metabolic_cycles chemistry__three_metabolic_cycles_with_plentiful_distractors
+    chemistry__two_metabolic_cycles chemistry__two_metabolic_cycles_with_distractors
+    chicken_in_the_matrix__arena chicken_in_the_matrix__repeated
+    clean_up
+    coins
+    collaborative_cooking__asymmetric collaborative_cooking__circuit collaborative_cooking__cramped
+    collaborative_cooking__crowded collaborative_cooking__figure_eight collaborative_cooking__forced
+    collaborative_cooking__ring
+    commons_harvest__closed commons_harvest__open commons_harvest__partnership
+    coop_mining
+    daycare
+    externality_mushrooms__dense
+    factory_commons__either_or
+    fruit_market__concentric_rivers
+    gift_refinements
+    hidden_agenda
+    paintball__capture_the_flag paintball__king_of_the_hill
+    predator_prey__alley_hunt predator_prey__open predator_prey__orchard predator_prey__random_forest
+    prisoners_dilemma_in_the_matrix__arena prisoners_dilemma_in_the_matrix__repeated
+    pure_coordination_in_the_matrix__arena pure_coordination_in_the_matrix__repeated
+    rationalizable_coordination_in_the_matrix__arena rationalizable_coordination_in_the_matrix__repeated
+    running_with_scissors_in_the_matrix__arena running_with_scissors_in_the_matrix__one_shot
+    running_with_scissors_in_the_matrix__repeated
+    stag_hunt_in_the_matrix__arena stag_hunt_in_the_matrix__repeated
+    territory__inside_out territory__open territory__rooms
+"""
+
+
+def register_meltingpot() -> None:
+    for name in SUBSTRATES.split():
+        limit = next((steps for start, steps in SUBSTRATE_LIMITS.items() if name.startswith(start)), 5000)
+        register_task(
+            f"meltingpot/{name}",
+            f"{HOST}.meltingpot:MeltingPotSimulator",
+            config=f"{HOST}.meltingpot:MeltingPotConfig",
+            fields={"substrate": name, "time_limit": limit},
+            description=f"Melting Pot: {name.replace('__', ', ').replace('_', ' ')}, seen as pixels",
+            host=True,
+        )
+
+
 register_gymnasium()
 register_warehouse()
 register_foraging()
+register_mamujoco()
+register_meltingpot()
