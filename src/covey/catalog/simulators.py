@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from covey.catalog.vmas import SCENARIOS
 from covey.registry import register_task
 
 HOST = "covey.envs.host"
@@ -159,8 +160,63 @@ def register_meltingpot() -> None:
         )
 
 
+def register_starcraft() -> None:
+    for race in ("protoss", "terran", "zerg"):
+        for battle in ("5_vs_5", "10_vs_10", "10_vs_11", "20_vs_20", "20_vs_23"):
+            units, _, enemies = battle.partition("_vs_")
+            register_task(
+                f"smacv2/{race}_{battle}",
+                f"{HOST}.starcraft:SmacV2Simulator",
+                config=f"{HOST}.starcraft:SmacV2Config",
+                fields={"race": race, "num_units": int(units), "num_enemies": int(enemies)},
+                description=f"SMACv2: {units} {race} units against {enemies} of StarCraft II (which it needs)",
+                host=True,
+            )
+    # each map's name in the package, and the time limit of the same battle in SMAC
+    battles = {
+        "10m_vs_11m": 150,
+        "27m_vs_30m": 180,
+        "2c_vs_64zg": 400,
+        "2s3z": 120,
+        "2s_vs_1sc": 300,
+        "3s5z": 150,
+        "3s5z_vs_3s6z": 170,
+        "3s_vs_5z": 250,
+        "MMM": 150,
+        "MMM2": 180,
+        "bane_vs_bane": 200,
+        "corridor": 400,
+    }
+    for name, limit in battles.items():
+        register_task(
+            f"smaclite/{name}",
+            f"{HOST}.starcraft:BattleSimulator",
+            config=f"{HOST}.starcraft:SmacLiteConfig",
+            fields={"map": name, "time_limit": limit},
+            description=f"SMAClite: the battle {name} without StarCraft (needs the package from its repository)",
+            host=True,
+        )
+
+
+def register_vmas_torch() -> None:
+    limits = dict.fromkeys(
+        ["ball_passage", "football", "joint_passage", "joint_passage_size", "passage"], 500
+    ) | {"multi_give_way": 200}
+    for name in SCENARIOS:
+        register_task(
+            f"vmas_torch/{name}",
+            f"{HOST}.pettingzoo.parallel:ParallelSimulator",
+            config=f"{HOST}.vmas_torch:VmasTorchConfig",
+            fields={"scenario": name, "time_limit": limits.get(name, 100)},
+            description=f"VMAS in PyTorch, to compare with vmas/{name}",
+            host=True,
+        )
+
+
 register_gymnasium()
 register_warehouse()
 register_foraging()
 register_mamujoco()
 register_meltingpot()
+register_starcraft()
+register_vmas_torch()
