@@ -158,7 +158,7 @@ def test_nothing_heavy_is_imported_for_help_and_lists(arguments: list[str]) -> N
         ("imports=[no_such_module]", "imports: no module 'no_such_module' here or among the installed ones"),
         ("imports=[json.py]", "imports=[json] is meant?"),
         ("experiment.frames=1e30", "experiment.frames takes a whole number up to 9,007,199,254,740,992, not 1000"),
-        ("experiment.frames=1e15", "are more than 2,147,483,647 iterations, of 2,048 frames each"),
+        ("experiment.frames=1e15", "is more than 2,147,483,647 iterations of 2,048 frames each"),
         ("experiment.evaluation_episodes=1e30", "evaluation_episodes takes a whole number up to 2,147,483,647"),
         ("experiment.num_envs=4294967296", "experiment.num_envs takes a whole number up to 2,147,483,647"),
         ("algorithm.lr=inf", "algorithm.lr takes a finite number"),

@@ -74,7 +74,7 @@ def test_texts_follow_the_field(task, fields, returns):
 
 
 def test_tasks_that_do_not_share_by_themselves_say_so():
-    with pytest.raises(UsageError, match=r"reward=shared is for tasks that share it by themselves"):
+    with pytest.raises(UsageError, match=r"reward=shared is only for tasks with their own way of sharing"):
         covey.make_env("vmas/balance", reward="shared")
     with pytest.raises(UsageError, match="unknown field of task 'shared_rew'"):
         covey.make_env("vmas/balance", shared_rew=True)

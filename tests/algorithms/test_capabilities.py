@@ -35,7 +35,7 @@ def test_kinds_of_actions(name, kind):
     if kind in ENTRIES[name].capabilities.actions:
         assert isinstance(make(name, kind), Algorithm)
         return
-    with pytest.raises(ValueError, match=f"{name} needs .*, and group '{GROUP}' has {kind.value}") as caught:
+    with pytest.raises(ValueError, match=f"{name} needs .*, but group '{GROUP}' has {kind.value}") as caught:
         make(name, kind)
     continuous = ActionKind.continuous in ENTRIES[name].capabilities.actions
     hinted = f"task.continuous_actions={str(continuous).lower()}" in str(caught.value)

@@ -169,7 +169,7 @@ def test_a_users_loss_is_added(name):
 
 @pytest.mark.parametrize("name", ["isac", "maddpg"])
 def test_memory_of_the_critic_alone_is_refused(name):
-    with pytest.raises(ValueError, match="critic_model with memory needs a model with memory"):
+    with pytest.raises(ValueError, match="critic_model with memory needs a model with memory too"):
         make(name, "mlp", "gru")
 
 

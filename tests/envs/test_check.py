@@ -175,42 +175,42 @@ def replaced(**fields):
 
 NO = jnp.zeros((), bool)
 SHAPES = {
-    "observation": (Wide, "reset gives observation [3, 5] for group 'agents', its spec says [3, 4]"),
+    "observation": (Wide, "reset gives observation [3, 5] for group 'agents'; its spec says [3, 4]"),
     "dtype": (
         both(lambda t: changed(t, observation=lambda x: x.astype(jnp.int32))),
-        "reset gives observation of type int32 for group 'agents', its spec says float32",
+        "reset gives observation of type int32 for group 'agents'; its spec says float32",
     ),
     "next_observation": (
         after_step(lambda t: changed(t, next_observation=lambda x: x[:2])),
-        "step gives next_observation [2, 4] for group 'agents', its spec says [3, 4]",
+        "step gives next_observation [2, 4] for group 'agents'; its spec says [3, 4]",
     ),
     "observation in parts": (
         both(lambda t: changed(t, observation=lambda x: {"image": x})),
-        "reset gives observation as a dict for group 'agents', its spec says [3, 4]",
+        "reset gives observation as a dict for group 'agents'; its spec says [3, 4]",
     ),
     "reward": (
         after_step(lambda t: changed(t, reward=lambda x: x.sum())),
-        "step gives reward [] for group 'agents', it must be [3], one for each agent",
+        "step gives reward [] for group 'agents'; it must be [3], one for each agent",
     ),
     "reward dtype": (
         both(lambda t: changed(t, reward=lambda x: x.astype(jnp.int32))),
-        "reset gives reward of type int32 for group 'agents', it must be float32",
+        "reset gives reward of type int32 for group 'agents'; it must be float32",
     ),
     "alive": (
         after_step(lambda t: changed(t, alive=lambda x: x[0])),
-        "step gives alive [] for group 'agents', it must be [3], one for each agent",
+        "step gives alive [] for group 'agents'; it must be [3], one for each agent",
     ),
     "terminated": (
         after_step(lambda t: changed(t, terminated=lambda x: x.astype(jnp.float32))),
-        "step gives terminated of type float32 for group 'agents', it must be bool",
+        "step gives terminated of type float32 for group 'agents'; it must be bool",
     ),
     "shaping": (
         after_step(lambda t: changed(t, shaping=lambda _: jnp.zeros(AGENTS))),
-        "step gives TimeStep.groups['agents'].shaping, reset does not: both must give the same structure",
+        "step gives TimeStep.groups['agents'].shaping and reset does not: both must give the same structure",
     ),
     "mask": (
         both(lambda t: changed(t, action_mask=lambda x: x[:, :1])),
-        "reset gives action_mask [3, 1] for group 'agents', its spec says [3, 2]",
+        "reset gives action_mask [3, 1] for group 'agents'; its spec says [3, 2]",
     ),
     "one mask": (
         both(lambda t: changed(t, next_action_mask=lambda _: None)),
@@ -222,30 +222,30 @@ SHAPES = {
     ),
     "group": (
         with_spec(groups={"walkers": Thing().group_spec}),
-        "reset gives no group 'walkers', its spec has one (it gives 'agents')",
+        "reset gives no group 'walkers'; its spec has one (it gives 'agents')",
     ),
-    "last": (after_step(replaced(last=jnp.zeros(3, bool))), "step gives last [3], it must be one flag, []"),
-    "truncated": (both(replaced(truncated=jnp.zeros(()))), "reset gives truncated of type float32, it must be bool"),
-    "state": (both(replaced(state=jnp.zeros(3))), "reset gives state [3], its spec says [2]"),
-    "no state": (with_spec(state_shape=None), "reset gives state [2], its spec has state_shape=None"),
-    "missing state": (both(replaced(state=None)), "reset gives state as None, its spec says [2]"),
+    "last": (after_step(replaced(last=jnp.zeros(3, bool))), "step gives last [3]; it must be one flag, []"),
+    "truncated": (both(replaced(truncated=jnp.zeros(()))), "reset gives truncated of type float32; it must be bool"),
+    "state": (both(replaced(state=jnp.zeros(3))), "reset gives state [3]; its spec says [2]"),
+    "no state": (with_spec(state_shape=None), "reset gives state [2]; its spec has state_shape=None"),
+    "missing state": (both(replaced(state=None)), "reset gives state as None; its spec says [2]"),
     "metrics": (
         with_spec(metrics={"score": MetricSpec(), "wins": MetricSpec()}),
-        "reset gives metrics 'score': it lacks 'wins', its spec says otherwise",
+        "reset gives metrics 'score': it lacks 'wins', unlike its spec",
     ),
     "metric": (
         both(replaced(metrics={"score": jnp.zeros(2)})),
-        "reset gives metric 'score' [2], it must be one number",
+        "reset gives metric 'score' [2]; it must be one number",
     ),
-    "state in parts": (both(replaced(state=(jnp.zeros(2),))), "reset gives state as a tuple, its spec says [2]"),
-    "metrics without names": (both(replaced(metrics=jnp.zeros(2))), "reset gives metrics [2], they must be a dict"),
-    "metric in parts": (both(replaced(metrics={"score": {}})), "reset gives metric 'score' as a dict, it must be one"),
+    "state in parts": (both(replaced(state=(jnp.zeros(2),))), "reset gives state as a tuple; its spec says [2]"),
+    "metrics without names": (both(replaced(metrics=jnp.zeros(2))), "reset gives metrics [2]; they must be a dict"),
+    "metric in parts": (both(replaced(metrics={"score": {}})), "reset gives metric 'score' as a dict; it must be one"),
     "no metrics": (with_spec(metrics=None), "spec.metrics must map names to MetricSpecs, and is a NoneType"),
     "state of the environment": (
         Growing,
         "step gives state['place'] as float32[2], reset as float32[]: they must agree",
     ),
-    "structure": (Forgetful, "reset gives state['elapsed'], step does not: both must give the same structure"),
+    "structure": (Forgetful, "reset gives state['elapsed'] and step does not: both must give the same structure"),
     "not a pair": (Bare, "reset must give a state and a covey.types.TimeStep, and gives TimeStep"),
     "no reset": (Resetless, "reset raises AttributeError: 'Resetless' object has no attribute 'reset'"),
     "raising": (Raising, "step raises TracerBoolConversionError: Attempted boolean conversion of traced array"),
@@ -259,23 +259,23 @@ SHAPES = {
     "scalar": (with_group(observation_shape=()), "a single number per agent is (1,)"),
     "dictionary": (
         with_group(observation_shape={"far": (4,), "near": (2,)}),
-        "reset gives observation as an array [3, 4] for group 'agents', its spec says a dict of 'far', 'near'",
+        "reset gives observation as an array [3, 4] for group 'agents'; its spec says a dict of 'far', 'near'",
     ),
     "entries": (
         with_entries({"far": (4,), "near": (2,)}),
-        "reset gives observation with 'far' for group 'agents': it lacks 'near', its spec says otherwise",
+        "reset gives observation with 'far' for group 'agents': it lacks 'near', unlike its spec",
     ),
     "more entries": (
         with_entries({"near": (2,)}),
-        "reset gives observation with 'far' for group 'agents': it has 'far', its spec says otherwise",
+        "reset gives observation with 'far' for group 'agents': it has 'far', unlike its spec",
     ),
     "shape of an entry": (
         with_entries({"far": (5,)}),
-        "reset gives observation['far'] [3, 4] for group 'agents', its spec says [3, 5]",
+        "reset gives observation['far'] [3, 4] for group 'agents'; its spec says [3, 5]",
     ),
     "type of an entry": (
         with_entries({"far": (4,)}, {"far": np.uint8}),
-        "reset gives observation['far'] of type float32 for group 'agents', its spec says uint8",
+        "reset gives observation['far'] of type float32 for group 'agents'; its spec says uint8",
     ),
     "types by name": (
         with_group(observation_shape={"far": (4,)}, observation_dtype={"near": np.uint8}),
@@ -331,15 +331,15 @@ VALUES = {
             (after_step(lambda t: changed(t, alive=lambda x: x.at[0].set(False))), with_spec(keeps_lifetimes=True)),
             {},
         ),
-        "step gives group 'agents' an agent that dies other than once, its spec says keeps_lifetimes",
+        "step lets an agent of group 'agents' die other than once; its spec says keeps_lifetimes",
     ),
     "unequal rewards": (
         type("Unequal", (after_step(lambda t: changed(t, reward=own)), with_group(shared_reward=True)), {}),
-        "step gives agents of group 'agents' a different reward, its spec says shared_reward",
+        "step gives agents of group 'agents' different values of reward; its spec says shared_reward",
     ),
     "unequal shaping": (
         type("Unequal", (both(lambda t: changed(t, shaping=own)), with_group(shared_reward=True)), {}),
-        "step gives agents of group 'agents' a different shaping, its spec says shared_reward",
+        "step gives agents of group 'agents' different values of shaping; its spec says shared_reward",
     ),
 }
 
@@ -411,7 +411,7 @@ def test_check_from_the_command_line(registered: None, capsys: pytest.CaptureFix
 def test_every_start_refuses_it(registered: None, capsys: pytest.CaptureFixture[str], tmp_path) -> None:
     words = ["task=mine/thing", "task.broken=wide", f"run_dir={tmp_path / 'run'}"]
     assert cli.main(["train", *words]) == 2
-    line = "covey: task mine/thing: reset gives observation [3, 5] for group 'agents', its spec says [3, 4]\n"
+    line = "covey: task mine/thing: reset gives observation [3, 5] for group 'agents'; its spec says [3, 4]\n"
     assert capsys.readouterr().err == line
     assert not (tmp_path / "run").exists()
     with pytest.raises(UsageError, match="its spec says"):

@@ -84,7 +84,7 @@ def make_env_from_config(name: str, config: TaskConfig) -> Env:
 
 
 def present_teams(teams: Sequence[Sequence[str]], groups: Iterable[str]) -> tuple[tuple[str, ...], ...]:
-    """`teams` without the groups that a configuration of the task does not have; () where one team is left."""
+    """`teams` without the groups that a configuration of the task does not have; () if only one team is left."""
     present = set(groups)
     kept = [tuple(group for group in team if group in present) for team in teams]
     found = tuple(team for team in kept if team)

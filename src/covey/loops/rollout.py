@@ -1,4 +1,4 @@
-"""Acting in a batch of environments: `unroll` makes contiguous transitions out of an algorithm and `BatchedEnv`."""
+"""Acting in a batch of environments: `unroll` lets an algorithm act in a `BatchedEnv` and records the transitions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from covey.types import Algorithm, Array, Batch, Key, PyTree, TimeStep, Transiti
 
 @pytree
 class Actor:
-    """Where acting stands: the environments, what they showed last, and the carry that belongs to it."""
+    """The state of acting: the environments, what they showed last, and the carry that belongs to it."""
 
     env: BatchState
     timestep: TimeStep
@@ -58,7 +58,7 @@ def unroll(
 def collect(
     env: BatchedEnv, algorithm: Algorithm, acting: PyTree, actor: Actor, key: Key, num_steps: int
 ) -> tuple[Actor, Batch, EpisodeSums]:
-    """A batch for `update`: sequence after sequence, with the carry of those who learn that each began with."""
+    """A batch for `update`, collected sequence by sequence. It keeps the learners' carry before each of them."""
     lengths = {part.sequence_length for part in algorithm.groups.values()} - {1}
     if len(lengths) > 1:  # what is collected has one carry for all groups at the beginning of each sequence
         raise ValueError(f"groups with memory must agree on one sequence_length, not {sorted(lengths)}")

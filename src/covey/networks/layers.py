@@ -1,8 +1,8 @@
 """The modules that models are made of: dense stacks, convolutions, gated memory. Written in flax.nnx.
 
 A model maps inputs `[T, …, *input_shape]` to features `[T, …, num_features]`. One with memory also takes a carry and
-`reset [T, …]`, which starts the carry afresh before the step where it is true; it has an `initial_carry` method, and
-that is how the rest of covey knows.
+`reset [T, …]`, which empties the carry before each step where it is true. Its `initial_carry` method tells the rest of
+covey that it has memory.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ def make_linear(
 ) -> Linear:
     """A dense layer; `gain` scales the orthogonal initialiser and is ignored by the others.
 
-    The outputs of several `gates` lie side by side, and each gate's part of the kernel is orthogonal by itself: of one
-    matrix for all, the parts would be smaller, and memory would fade.
+    The outputs of several `gates` lie side by side, and each gate's part of the kernel is orthogonal by itself. If the
+    kernel were orthogonal as a whole, its parts would be smaller, and memory would fade.
     """
     kernel_init, bias_init = _initialisers(initialiser, inputs, gain)
     if gates > 1 and initialiser is Initialiser.orthogonal:
@@ -130,8 +130,8 @@ def _uniform(bound: float) -> Callable[..., Array]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """What covey reads of every model's configuration. A model's dataclass inherits from this one, and has a field or
-    a property of the same name where the default does not fit."""
+    """What covey reads from every model's configuration. A model's dataclass inherits from this one, and overrides a
+    default that does not fit with a field or a property of the same name."""
 
     @property
     def reads_team(self) -> bool:
@@ -140,19 +140,19 @@ class ModelConfig:
 
     @property
     def initialiser(self) -> Initialiser:
-        """How the weights of the output layer start, which covey adds."""
+        """How the weights of the output layer, which covey adds, are initialised."""
         return Initialiser.orthogonal
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayersConfig(ModelConfig):
-    """What covey's own models have: how their layers are initialised, normalised and activated."""
+    """Fields of covey's own models: how their layers are initialised, normalised and activated."""
 
-    activation: Activation = Activation.relu  # function after each layer
-    # normalisation between each layer, dense or convolutional, and its activation; `layer` by default where an
-    # algorithm relies on it (pqn)
+    activation: Activation = Activation.relu  # activation function after each layer
+    # normalisation between each layer, dense or convolutional, and its activation; `layer` by default for algorithms
+    # that rely on it (pqn)
     norm: Norm = Norm.none
-    initialiser: Initialiser = Initialiser.orthogonal  # how weights start
+    initialiser: Initialiser = Initialiser.orthogonal  # how weights are initialised
 
 
 class Mlp(nnx.Module):
@@ -243,7 +243,7 @@ class Gru(nnx.Module):
 
 
 class Lstm(nnx.Module):
-    """Long short-term memory (Hochreiter and Schmidhuber, 1997), forget gate's bias at 1."""
+    """Long short-term memory (Hochreiter and Schmidhuber, 1997). The forget gate's bias starts at 1."""
 
     num_states = 2
 

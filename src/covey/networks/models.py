@@ -24,7 +24,7 @@ class MlpConfig(LayersConfig):
     alone, row by row, and the rows' features are averaged. The entries of a dictionary are flattened and joined."""
 
     layers: tuple[int, ...] = (128, 128)  # sizes of the dense layers
-    # join all axes of an observation into one; false: layers act on each row alone, and the rows are averaged
+    # join all axes of an observation into one; false: layers act on each row alone, and the rows' features are averaged
     flatten: bool = True
 
 
@@ -53,8 +53,8 @@ class MlpModel(nnx.Module):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CnnConfig(LayersConfig):
     """Convolutions over an image `[H, W, C]`, padded to keep its size, then dense layers. In a dictionary, each entry
-    with three axes has convolutions of its own; the others are flattened and join their features before the dense
-    layers."""
+    with three axes has its own convolutions. The other entries are flattened and appended to the convolutions' features
+    before the dense layers."""
 
     channels: tuple[int, ...] = (32, 32)  # channels of each convolution
     kernels: tuple[int, ...] = (3, 3)  # side of each convolution's kernel, in cells; one entry per convolution
@@ -87,7 +87,7 @@ class CnnModel(nnx.Module):
 
 
 class CnnOfEntries(nnx.Module):
-    """Of a dictionary with at least one image. Features are those of the images and then the other entries, by name."""
+    """A CNN for a dictionary with images. Dense layers read the images' features, then the other entries, by name."""
 
     def __init__(self, config: CnnConfig, input_shape: Mapping[str, tuple[int, ...]], rngs: nnx.Rngs):
         self.images = tuple(name for name in sorted(input_shape) if len(input_shape[name]) == 3)

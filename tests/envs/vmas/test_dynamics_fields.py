@@ -188,9 +188,9 @@ class Uneven(Scenario):
 @pytest.mark.parametrize(
     ("scenario", "config", "message"),
     [
-        (Football, FootballConfig(dynamics=DynamicsKind.drone), "says of which numbers its actions are made"),
-        (GiveWay, GiveWayConfig(dynamics=DynamicsKind.forward), "counts on its VelocityControl"),
-        (Uneven, VmasConfig(dynamics=DynamicsKind.forward), "u_multiplier is for 2 numbers, these take 1"),
+        (Football, FootballConfig(dynamics=DynamicsKind.drone), "itself defines what its actions are"),
+        (GiveWay, GiveWayConfig(dynamics=DynamicsKind.forward), "relies on its VelocityControl"),
+        (Uneven, VmasConfig(dynamics=DynamicsKind.forward), "u_multiplier is for 2 numbers, but these take 1"),
     ],
 )
 def test_scenarios_that_cannot_have_other_dynamics_say_so(scenario: Any, config: VmasConfig, message: str) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,17 +33,19 @@ class Episodes:
         self.resets = 0
         self._limit, self._limit_terminates = config.time_limit, config.time_limit_terminates
         self._row, self._step, self._groups = row, row["step"], row["step"]["groups"]
-        self._bounds = {
-            name: (np.asarray(group.action.low, np.float32), np.asarray(group.action.high, np.float32))
+        self._now, self._next = places(self._groups, ""), places(self._groups, "next_")
+        self._reward_words = {name: f"rewards of group {name}" for name in self._groups}
+        self._bounds = [
+            (name, row["actions"][name], *(np.asarray(bound, np.float32) for bound in (action.low, action.high)))
             for name, group in simulator.spec.groups.items()
-            if isinstance(group.action, Continuous)
-        }
+            if isinstance(action := group.action, Continuous)
+        ]
 
     def begin(self) -> None:
         """Resets into the episode that the row names."""
         first = self._reset()
-        self._write(first, "next_")
-        self._write(first, "")
+        self._write(first, self._next, "next_state")
+        self._act_on_next()
         self._write_alive(first)
         for group in self._groups.values():
             group["reward"][...] = 0
@@ -55,16 +58,16 @@ class Episodes:
         self._check_actions()
         answer = self._ask("step", lambda: self.simulator.step(self._row["actions"]))
         self._row["elapsed"][...] += 1
-        self._write(answer, "next_")
+        self._write(answer, self._next, "next_state")
         self._write_metrics(answer)
         if self._settle(answer):
             self._row["episode"][...] += 1
             self._row["elapsed"][...] = 0
             first = self._reset()
-            self._write(first, "")
+            self._write(first, self._now, "state")
             self._write_alive(first)
         else:
-            self._write(answer, "")
+            self._act_on_next()
 
     def place(self) -> str:
         """Where this copy is, for messages."""
@@ -91,11 +94,18 @@ class Episodes:
 
     def _settle(self, answer: SimulatorStep) -> bool:
         """Writes rewards and who lives on; returns whether the episode is over."""
+        out_of_time = int(self._row["elapsed"]) >= self._limit
+        if answer.terminated is None and answer.alive is None and not answer.truncated and not out_of_time:
+            for name, group in self._groups.items():  # nobody left, as in most steps
+                group["terminated"].fill(False)
+                self._write_rewards(answer, name, group["alive"])
+            self._step["last"][...] = self._step["truncated"][...] = False
+            return False
         acted = {name: group["alive"].copy() for name, group in self._groups.items()}
         ended = {name: _flags(answer.terminated, name, False) for name in acted}
         alive = {name: _flags(answer.alive, name, acted[name]) & ~ended[name] for name in acted}
         by_itself = bool(answer.truncated) or not any(flags.any() for flags in alive.values())
-        cut = not by_itself and int(self._row["elapsed"]) >= self._limit
+        cut = not by_itself and out_of_time
         cut_off = False
         for name, group in self._groups.items():
             if answer.truncated or (cut and not self._limit_terminates):
@@ -122,51 +132,97 @@ class Episodes:
         if answer.rewards is None:
             raise SimulatorError("step gave no rewards")
         into = self._groups[name]["reward"]
-        put(into, answer.rewards[name], f"rewards of group {name}", check=True)
+        put(into, answer.rewards[name], self._reward_words[name])
         into *= acted
 
-    def _write(self, answer: SimulatorStep, prefix: str) -> None:
-        """Observations, masks and state, as what follows (`next_`) or as what to act on."""
-        check = prefix == "next_"  # each answer is written as that first
-        for name, group in self._groups.items():
-            put(group[f"{prefix}observation"], answer.observations[name], f"observations of group {name}", check=check)
-            if f"{prefix}action_mask" in group:
+    def _write(self, answer: SimulatorStep, places: Sequence[Place], state: str) -> None:
+        """Observations, masks and state, each checked, as what follows or as what to act on."""
+        for place in places:
+            put(place.observation, answer.observations[place.name], place.observation_words)
+            if place.mask is not None:
                 if answer.action_masks is None:
-                    raise SimulatorError(f"no action masks of group {name}, though there were some before")
-                put(group[f"{prefix}action_mask"], answer.action_masks[name], f"action masks of group {name}")
-        if "state" in self._step:
+                    raise SimulatorError(f"no action masks of group {place.name}, though there were some before")
+                put(place.mask, answer.action_masks[place.name], place.mask_words)
+        if state in self._step:
             if answer.state is None:
                 raise SimulatorError("no global state, though the spec has one")
-            put(self._step[f"{prefix}state"], answer.state, "global state", check=check)
+            put(self._step[state], answer.state, "global state")
+
+    def _act_on_next(self) -> None:
+        """What follows is what to act on: the episode goes on."""
+        for now, following in zip(self._now, self._next, strict=True):
+            copy_over(now.observation, following.observation)
+            if now.mask is not None:
+                now.mask[...] = following.mask
+        if "state" in self._step:
+            copy_over(self._step["state"], self._step["next_state"])
 
     def _write_metrics(self, answer: SimulatorStep) -> None:
         for name, into in self._step["metrics"].items():
             into[...] = answer.metrics.get(name, 0.0)
 
     def _check_actions(self) -> None:
-        for name, (low, high) in self._bounds.items():
-            chosen = self._row["actions"][name]
-            inside = ((chosen >= low) & (chosen <= high)).all(-1) | ~self._groups[name]["alive"]
-            if not inside.all():
-                agent = int(np.argmin(inside))
+        for name, chosen, low, high in self._bounds:
+            inside = (chosen >= low) & (chosen <= high)
+            if inside.all():
+                continue
+            fine = inside.all(-1) | ~self._groups[name]["alive"]
+            if not fine.all():
+                agent = int(np.argmin(fine))
                 raise SimulatorError(
                     f"the action of agent {agent} of group {name} is outside its space: {chosen[agent]}"
                 )
 
 
-def put(into: Any, value: Any, what: str, *, check: bool = False) -> None:
-    """Writes a value, or each entry of a dictionary, where its shape is right and, with `check`, all of it finite."""
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where a group's observations and masks are written, and what messages call them."""
+
+    name: str
+    observation: Any
+    mask: Any
+    observation_words: str
+    mask_words: str
+
+
+def places(groups: Mapping[str, Any], prefix: str) -> list[Place]:
+    """Of each group, what follows (`next_`) or what to act on."""
+    return [
+        Place(
+            name=name,
+            observation=group[f"{prefix}observation"],
+            mask=group.get(f"{prefix}action_mask"),
+            observation_words=f"observations of group {name}",
+            mask_words=f"action masks of group {name}",
+        )
+        for name, group in groups.items()
+    ]
+
+
+def copy_over(into: Any, value: Any) -> None:
+    """Copies an array, or each entry of a dictionary, that has the right form."""
+    if isinstance(into, dict):
+        for name, part in into.items():
+            part[...] = value[name]
+    else:
+        into[...] = value
+
+
+def put(into: Any, value: Any, what: str) -> None:
+    """Writes a value, or each entry of a dictionary, where its shape is right and all of it finite."""
     if isinstance(into, dict):
         if not isinstance(value, Mapping) or set(value) != set(into):
             has = f"entries {', '.join(map(str, value))}" if isinstance(value, Mapping) else "one array"
             raise SimulatorError(f"{what} have {has}, not entries {', '.join(into)}")
         for name, part in into.items():
-            put(part, value[name], f"entry {name} of the {what}", check=check)
+            put(part, value[name], f"entry {name} of the {what}")
         return
-    value = np.asarray(value)
+    if type(value) is not np.ndarray:
+        value = np.asarray(value)
     if value.shape != into.shape:
         raise SimulatorError(f"{what} have shape {list(value.shape)}, not {list(into.shape)}")
-    if check and value.dtype.kind == "f" and not math.isfinite(value.sum()) and not np.isfinite(value).all():
+    # The sum of finite numbers may overflow; that of others is never finite.
+    if value.dtype.kind == "f" and not math.isfinite(np.add.reduce(value, axis=None)) and not np.isfinite(value).all():
         raise SimulatorError(f"{what} are not finite: {value[~np.isfinite(value)][0]}")
     into[...] = value
 

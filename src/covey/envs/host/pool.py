@@ -236,8 +236,8 @@ class Pool:
         copies = [copy for half in self._copies[number] for copy in half]
         ended = int(self.arrays["episode"][copies].sum())
         self._failures[number] = 1 if ended > self._progress[number] else self._failures[number] + 1
-        self._workers[number].kill()
         printed = self._workers[number].printed()
+        self._workers[number].kill()
         where = f"{self.source.name}: the process of copies {copies[0]} to {copies[-1]}"
         message = f"{where} {why}" + (f"; it printed: {printed}" if printed else "")
         if self._failures[number] >= MOST_FAILURES:
@@ -257,6 +257,11 @@ class Pool:
                 worker.receive(START_SECONDS)
         self._dropped[copies] = True
         worker.owed = int(self._waiting[1 - half]) if self.num_halves == 2 else 0  # those are there already
+
+    @property
+    def pids(self) -> list[int]:
+        """The numbers of the processes."""
+        return [worker.pid for worker in self._workers]
 
     def close(self) -> None:
         """Ends all processes."""
@@ -318,7 +323,8 @@ class Worker:
         remote.close()
 
     @property
-    def pid(self) -> int | None:
+    def pid(self) -> int:
+        assert self._process.pid is not None
         return self._process.pid
 
     def introduce(self, seconds: float) -> Description:
@@ -368,14 +374,19 @@ class Worker:
 
     def close(self) -> None:
         """Asks it to end, which closing the pipe does, and kills it if it does not."""
-        self._connection.close()
-        self._process.join(2.0)
-        self.kill()
+        if not self._output.closed:
+            self._connection.close()
+            self._process.join(2.0)
+            self.kill()
 
     def kill(self) -> None:
-        if self._process.is_alive():
+        """Ends it, whatever it is doing."""
+        if not self._output.closed:
             self._process.kill()
-        self._process.join()
+            self._process.join()
+            self._process.close()
+            self._connection.close()
+            self._output.close()
 
 
 _described: dict[str, Description] = {}
@@ -404,7 +415,7 @@ def check_workers(num: int) -> None:
     """Raises UsageError where there are more processes than cores to run them."""
     cores = num_cores()
     if num > cores:
-        raise UsageError(f"actors.num={num} processes are more than this machine's {cores} cores")
+        raise UsageError(f"actors.num={num} processes are more than this machine's {cores} core{'s' * (cores > 1)}")
 
 
 def num_cores() -> int:

@@ -35,7 +35,7 @@ AgentName = str | int
 def quiet() -> Iterator[None]:
     """Silences JaxMARL, which prints and warns when it is imported, made and traced.
 
-    Its MABrax, when imported, leaves `sys.stdout` and `sys.stderr` at the interpreter's originals: both are put back.
+    Importing its MABrax sets `sys.stdout` and `sys.stderr` to the interpreter's originals, so both are put back.
     """
     sink, original = io.StringIO(), sys.__stdout__
     with contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sys.stderr), warnings.catch_warnings():
@@ -139,7 +139,7 @@ class SuiteEnv:
         return {name: jnp.stack([rewards[agent] for agent in agents]) for name, agents in self.groups.items()}
 
     def shaped_rewards(self, info: Any) -> dict[str, Array] | None:
-        """Rewards for learning only, of suites that offer some; such an adapter has `shaping`, their coefficient."""
+        """Rewards for learning only, if the suite offers some. Such an adapter has `shaping`, their coefficient."""
         return None
 
     def no_shaping(self) -> dict[str, Array] | None:

@@ -1,4 +1,4 @@
-"""MABrax: one robot of Brax, whose joints are several agents. Needs the extra `mabrax`."""
+"""MABrax: a robot of Brax, whose joints are divided among several agents. Needs the extra `mabrax`."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class ParallelSimulator:
         observations, infos = ask_reset(self.environment, seed=seed)
         self._begin()
         self._read(observations, infos)
-        return self._answer(rewards=False)
+        return self._answer(rewards=False, changed=True)
 
     def step(self, actions: Mapping[str, np.ndarray]) -> SimulatorStep:
         chosen = {name: group.choose(actions[name]) for name, group in self.groups.items()}
@@ -104,11 +104,11 @@ class ParallelSimulator:
             into, row = self._rewards[name] if name in self._rewards else self._unannounced(name)
             into[row] = one_number(reward, name) if hasattr(reward, "__len__") else reward
         self._read(observations, infos)
-        truncated = False
         agents = self.environment.agents
-        if len(agents) != self._num_alive or any(terminations.values()) or any(truncations.values()):
-            truncated = self._settle(agents, terminations, truncations)
-        return self._answer(rewards=True, truncated=truncated)
+        if len(agents) == self._num_alive and not any(terminations.values()) and not any(truncations.values()):
+            return self._answer(rewards=True)
+        truncated = self._settle(agents, terminations, truncations)
+        return self._answer(rewards=True, changed=True, truncated=truncated)
 
     def render(self) -> np.ndarray:
         return as_picture(self.environment)
@@ -177,14 +177,15 @@ class ParallelSimulator:
         if self._masks:
             write_masks(members, self.groups, observations, infos)
 
-    def _answer(self, *, rewards: bool, truncated: bool = False) -> SimulatorStep:
+    def _answer(self, *, rewards: bool, changed: bool = False, truncated: bool = False) -> SimulatorStep:
+        """`changed`: others live on than before."""
         if self._state_shape is not None:
             self._state = self._next_state()
         return SimulatorStep(
             observations=self._observations,
             rewards=self._step_rewards if rewards else None,
-            terminated=self._terminated,
-            alive=self._alive,
+            terminated=self._terminated if changed else None,
+            alive=self._alive if changed else None,
             action_masks=self._masks or None,
             state=self._state,
             truncated=truncated,

@@ -68,6 +68,7 @@ class Multiwalker(ParallelSimulator):
 
     def __init__(self, config: MultiwalkerConfig):
         self._start = 0.0
+        self._whole: Any = None  # the state, and a view of its part about walkers
         super().__init__(config)
 
     def _begin(self) -> None:
@@ -80,13 +81,18 @@ class Multiwalker(ParallelSimulator):
 
     def global_state(self) -> np.ndarray:
         """The environment's own state, with walkers as they were last seen. Its own fails once one has fallen."""
-        walkers = self.groups["agents"].arrays[""][:, :WALKER_SIZE]
-        package = self._world.package
-        return np.concatenate((walkers.ravel(), (*package.position, package.angle)), dtype=np.float32)
+        world, seen = self._world, self.groups["agents"].arrays[""]
+        position = world.package.position
+        if self._whole is None:
+            self._whole = np.zeros(seen.shape[0] * WALKER_SIZE + 3, np.float32)
+            self._walkers = self._whole[:-3].reshape(-1, WALKER_SIZE)
+        self._walkers[...] = seen[:, :WALKER_SIZE]
+        self._whole[-3], self._whole[-2], self._whole[-1] = position.x, position.y, world.package.angle
+        return self._whole
 
     def measure(self) -> dict[str, float]:
         world = self._world
-        falls = float(world.fallen_walkers.sum())
+        falls = np.count_nonzero(world.fallen_walkers)
         return {
             "displacement": world.package.position.x - self._start,
             "falls": falls,

@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 import pytest
+from playing import play
 
 from covey.envs.config import Reward
 from covey.envs.host.pettingzoo import recipe
@@ -20,9 +21,7 @@ from covey.envs.host.simulator import Source
 from covey.errors import CoveyError, UsageError
 from covey.registry import build_config, tasks
 
-from .playing import play
-
-TOYS = f"{__package__}.toys"
+TOYS = "zoo"
 READY = [entry.name for entry in tasks if entry.name.startswith(("pettingzoo/", "magent2/"))]
 READY.remove("pettingzoo/any")
 

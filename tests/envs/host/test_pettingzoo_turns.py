@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from playing import Play, play
 
 from covey.envs.host.pettingzoo.general import AnyConfig, make_any
 from covey.envs.host.simulator import SimulatorError
 from covey.errors import UsageError
 
-from .playing import Play, play
-
-TOYS = f"{__package__}.toys"
+TOYS = "zoo"
 WAIT = 3
 
 

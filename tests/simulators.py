@@ -20,6 +20,7 @@ class ClockConfig(SimulatorConfig):
     time_limit: int = 10
     num_agents: int = 2
     dies_at: int | None = None  # step at which agent 0 terminates
+    joins_at: int | None = None  # step at which agent 1 joins
     crash_at: int | None = None  # step of every third episode at which the process ends
     hang_at: int | None = None  # ... at which it sleeps
     fails: str = ""  # what goes wrong, by name
@@ -47,6 +48,10 @@ class Clock:
     def step(self, actions: Mapping[str, np.ndarray]) -> SimulatorStep:
         self.elapsed += 1
         self.sums += actions["agents"]
+        if self.config.fails == "exits" and self.elapsed == 2:
+            raise SystemExit(4)
+        if self.config.fails == "raises" and self.elapsed == 2:
+            raise ZeroDivisionError("division by zero")
         if self.elapsed == self.config.crash_at and self.episodes % 3 == 0:
             print("out of memory, it seems")
             os._exit(3)
@@ -63,7 +68,11 @@ class Clock:
             seen = seen[:, :2]
         terminated = np.zeros(self.config.num_agents, bool)
         terminated[0] = self.config.dies_at is not None and self.elapsed >= self.config.dies_at
+        alive = None
+        if self.config.joins_at is not None:
+            alive = {"agents": np.array([True, self.elapsed >= self.config.joins_at])}
         return SimulatorStep(
+            alive=alive,
             observations={"agents": seen},
             rewards=None if rewards is None else {"agents": rewards},
             terminated={"agents": terminated},

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from playing import Play
 
 from covey.envs.host.pettingzoo import parallel
 from covey.envs.host.pettingzoo.general import AnyConfig, make_any
@@ -13,9 +14,7 @@ from covey.envs.host.simulator import SimulatorError
 from covey.errors import UsageError
 from covey.specs import Discrete, MultiDiscrete
 
-from .playing import Play
-
-TOYS = f"{__package__}.toys"
+TOYS = "zoo"
 
 
 def make(toy: str, *, time_limit: int = 100, kwargs: dict[str, Any] | None = None, **fields: Any) -> Play:

@@ -27,8 +27,8 @@ class Play:
         tree = layout.layout(self.description)
         self.row = layout.rows(layout.arrays(tree, 1, bytearray(layout.num_bytes(tree, 1))), 0)
         self.step, self.groups, self.actions = self.row["step"], self.row["step"]["groups"], self.row["actions"]
+        self.row["seed"][...] = seed
         self.episodes = Episodes(simulator, config, self.row, number)
-        self.episodes.seed = seed
         self.random = np.random.default_rng(seed)
         self.episodes.begin()
 
