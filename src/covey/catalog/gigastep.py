@@ -1,13 +1,16 @@
-"""Gigastep's scenarios."""
+"""Gigastep's scenarios: those that its documentation names."""
 
 from covey.registry import register_task
 
-_TEAMS = ["5_vs_5", "10_vs_10", "20_vs_20", "5_vs_1", "10_vs_3", "20_vs_5"]
 _SCENARIOS = {
-    **{f"identical_{teams}": "all of one team are alike" for teams in _TEAMS},
-    **{f"special_{teams}": "tanks, snipers and scouts" for teams in _TEAMS},
-    "waypoint_5_vs_3": "one team flies to waypoints, the other one chases it",
-    "hide_and_seek_10_vs_5": "one team hides, the other one seeks",
+    "identical_5_vs_5": "all are alike",
+    "identical_20_vs_20": "all are alike",
+    "special_5_vs_3": "the smaller one of special kinds",
+    "special_20_vs_5": "the smaller one of special kinds",
+    "waypoint_5_vs_5": "which chase waypoints",
+    "waypoint_5_vs_3": "which chase waypoints, the smaller one faster",
+    "hide_and_seek_5_vs_5": "one hides and one seeks",
+    "hide_and_seek_10_vs_5": "one hides and one seeks",
 }
 
 for _name, _description in _SCENARIOS.items():

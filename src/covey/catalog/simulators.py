@@ -48,8 +48,8 @@ def register_warehouse() -> None:
 def register_foraging() -> None:
     """Names as the package has them, without its prefix and version: sight, size, players, food, cooperation."""
     scenarios = """
-        8x8-2p-1f 8x8-2p-2f-coop 2s-8x8-2p-2f-coop 10x10-3p-3f 2s-10x10-3p-3f 15x15-3p-4f 15x15-3p-5f 15x15-4p-3f
-        15x15-4p-5f
+        8x8-2p-1f 8x8-2p-2f-coop 2s-8x8-2p-2f-coop 10x10-3p-3f 2s-10x10-3p-3f 15x15-3p-4f 15x15-4p-3f
+        15x15-4p-4f
     """
     for name in scenarios.split():
         parts = name.split("-")

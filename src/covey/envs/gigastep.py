@@ -6,6 +6,7 @@ No registry has the package, only its repository. What covey relies on is its in
     reset(key) → observations [A, …], state
     step(state, actions, key) → observations, state, rewards [A], dones [A], episode_done []
 
+Its documentation has observations and state the other way round, so either order is taken: the array is what is seen.
 An agent that is done was caught, or crashed; it earns nothing any more. The package's time limit makes an episode done
 without saying so. It is set above covey's.
 """
@@ -24,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from covey.envs.base import Actions, SuiteConfig, first_step, next_step
-from covey.errors import UsageError
+from covey.errors import MissingPackage, UsageError
 from covey.types import ActionSpec, Array, Continuous, Discrete, EnvSpec, GroupSpec, Key, MetricSpec, PyTree, TimeStep
 
 HOW = "clone https://github.com/mlech26l/gigastep, and install type_enforced, pygame-ce and opencv-python-headless for it"
@@ -81,12 +82,12 @@ def import_gigastep(config: GigastepConfig) -> Callable[..., Any]:
     except ImportError as error:
         missing = getattr(error, "name", None)
         what = "gigastep, which is not installed" if missing == "gigastep" else f"{missing}, which gigastep imports"
-        raise UsageError(
+        raise MissingPackage(
             f"task 'gigastep/{config.scenario}' needs {what}: {HOW}; a folder with it is named by task.path or {VARIABLE}"
         ) from error
     make: Any = getattr(gigastep, "make_scenario", None)
     if make is None:  # the registry's package of this name is an empty placeholder
-        raise UsageError(f"the installed package gigastep has no scenarios: {HOW}")
+        raise MissingPackage(f"the installed package gigastep has no scenarios: {HOW}")
     return make  # type: ignore[no-any-return]
 
 
@@ -101,7 +102,7 @@ class Gigastep:
 
     @property
     def spec(self) -> EnvSpec:
-        observations, _ = jax.eval_shape(self.suite.reset, jax.random.key(0))
+        observations = jax.eval_shape(lambda key: in_order(self.suite.reset(key))[0], jax.random.key(0))
         groups = {
             name: GroupSpec(
                 num_agents=len(rows),
@@ -120,12 +121,13 @@ class Gigastep:
         )
 
     def reset(self, key: Key) -> tuple[PyTree, TimeStep]:
-        observations, state = self.suite.reset(key)
+        observations, state = in_order(self.suite.reset(key))
         return state, first_step(self.by_group(observations), metrics={"win_rate": jnp.zeros(())})
 
     def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
         actions = jnp.concatenate([action[name] for name in self.rows])[self.order]
-        observations, after, rewards, dones, over = self.suite.step(state, actions, key)
+        *answer, rewards, dones, over = self.suite.step(state, actions, key)
+        observations, after = in_order(answer)
         left = self.by_group(~dones)
         won = over & left["team_0"].any() & ~left["team_1"].any()
         return after, next_step(
@@ -142,6 +144,12 @@ class Gigastep:
 
     def render(self, states: Sequence[PyTree]) -> list[np.ndarray]:
         raise UsageError("covey draws no pictures of gigastep; its own viewer needs a window")
+
+
+def in_order(answer: Sequence[Any]) -> tuple[Array, PyTree]:
+    """Observations and state, of the two in either order."""
+    first, second = answer
+    return (first, second) if isinstance(first, jax.Array) else (second, first)
 
 
 def action_spec(space: Any) -> ActionSpec:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -74,7 +75,10 @@ def make_robot(
 ) -> Any:
     """The robot, without a time limit of its own."""
     require("gymnasium_robotics", f"task 'mamujoco/{scenario}'", "mamujoco")
+    import mujoco
     from gymnasium_robotics import mamujoco_v1
+
+    mujoco.set_mju_user_warning(warn)
 
     try:
         robot = mamujoco_v1.parallel_env(
@@ -91,6 +95,11 @@ def make_robot(
             raise UsageError(f"task.agent_conf: {scenario} cannot be divided as '{agent_conf}'") from error
         raise
     return Padded(robot) if pad else robot
+
+
+def warn(message: str) -> None:
+    """Prints a warning of MuJoCo, which would otherwise write it into a file in the working directory."""
+    print(message, file=sys.stderr)
 
 
 class Padded:

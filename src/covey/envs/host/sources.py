@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from covey.envs.host.simulator import describe_error
-from covey.errors import UsageError
+from covey.errors import MissingPackage, UsageError
 
 
 def import_from(package: str, module: str, *, path: str | None, variable: str, what: str, how: str) -> ModuleType:
@@ -32,11 +32,11 @@ def import_from(package: str, module: str, *, path: str | None, variable: str, w
     except ImportError as error:
         missing = (getattr(error, "name", None) or "").partition(".")[0]
         if missing == package and importlib.util.find_spec(package) is None:
-            raise UsageError(
+            raise MissingPackage(
                 f"{what} needs {package}, which is not installed: {how}; a folder with it is named by task.path or "
                 f"{variable}"
-            ) from error
-        raise UsageError(f"{what}: {package} cannot be imported: {describe_error(error)}") from error
+            ) from None
+        raise UsageError(f"{what}: {package} cannot be imported: {describe_error(error)}") from None
 
 
 def put_on_path(package: str, *, path: str | None, variable: str) -> None:

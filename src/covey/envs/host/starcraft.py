@@ -26,7 +26,7 @@ from covey.envs.host.pettingzoo.recipe import PettingZooConfig, Recipe
 from covey.envs.host.pettingzoo.spaces import MASK
 from covey.envs.host.sources import Randomness, import_from
 from covey.envs.host.tuples import parts_of, require
-from covey.errors import UsageError
+from covey.errors import MissingPackage, UsageError
 from covey.registry import OtherNames
 from covey.specs import MetricSpec
 
@@ -232,7 +232,7 @@ def make_smacv2(*, game: dict[str, Any], path: str | None, max_cycles: int) -> S
     )
     place = Path(os.environ.get("SC2PATH", "~/StarCraftII")).expanduser()
     if not place.is_dir():
-        raise UsageError(
+        raise MissingPackage(
             f"{what} needs the game StarCraft II for Linux with SMACv2's maps: SC2PATH names its folder, and there is no "
             f"{place}"
         )

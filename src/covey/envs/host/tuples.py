@@ -160,7 +160,7 @@ def make_registered(
         try:
             importlib.import_module(module)
         except ImportError as error:
-            raise UsageError(f"task.id={id}: {error}") from error
+            raise UsageError(f"task.id={id}: {error}") from None
     if name not in registration.registry:
         near = ", ".join(nearest(name, registration.registry))
         raise UsageError(f"Gymnasium knows no '{name}'; nearest: {near} (a module that registers more goes before a colon)")
