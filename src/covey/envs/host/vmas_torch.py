@@ -58,7 +58,7 @@ def make_scenario(*, scenario: str, continuous_actions: bool, kwargs: Mapping[st
             **kwargs,
         )
     except AssertionError as error:
-        if f"{scenario}.py not found" in str(error):
+        if f"{scenario}.py" in str(error):  # not found
             raise UsageError(f"task.scenario: VMAS has no scenario '{scenario}'") from error
         raise
     return Scenario(batch, torch, continuous_actions)
