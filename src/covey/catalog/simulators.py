@@ -105,6 +105,7 @@ def register_mamujoco() -> None:
 # chance, too.
 SUBSTRATE_LIMITS = {
     "allelopathic_harvest": 2000,
+    "boat_race": 2400,
     "chemistry": 1000,
     "collaborative_cooking": 1000,
     "daycare": 1000,

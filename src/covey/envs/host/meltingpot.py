@@ -70,8 +70,8 @@ class MeltingPotSimulator(ParallelSimulator):
 class Players:
     """A substrate with PettingZoo's parallel interface: players are named by role, `prey_3`.
 
-    Each episode is a substrate that is built anew, as Melting Pot itself does, with an episode's own seed. Some of them
-    are not the same again for the same seed (clean_up, commons_harvest): they draw from generators that no seed reaches.
+    Each episode is a substrate that is built again, as Melting Pot itself does, with a seed of its own. That seed decides
+    little: built twice with the same one, substrates often differ from their first frame on, even in one process.
     """
 
     metadata: Mapping[str, Any] = {"render_modes": ["rgb_array"]}
