@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def chosen(words: Sequence[str]) -> list[str]:
-    names = [entry.name for entry in registry.tasks if not entry.name.startswith(UNDRAWN)]
+    names = [entry.name for entry in registry.tasks if not entry.host and not entry.name.startswith(UNDRAWN)]
     if words:
         return [name for name in names if any(name == word or name.startswith(f"{word}/") for word in words)]
     return [name for name in names if not (FOLDER / f"{name}.png").exists()]

@@ -67,7 +67,9 @@ def task_pages() -> Iterator[Page]:
 
 def tasks_index(suites: dict[str, list[registry.Entry]], about: dict[str, Any]) -> str:
     number = sum(map(len, suites.values()))
-    text = f"# Tasks\n\n{number} tasks in {len(suites)} suites, all compiled. A task is named `SUITE/NAME`; "
+    compiled = sum(not entry.host for entries in suites.values() for entry in entries)
+    text = f"# Tasks\n\n{number} tasks in {len(suites)} suites, {compiled} of them compiled. The others are simulators "
+    text += "that [covey steps in processes](../../how-to/simulators.md). A task is named `SUITE/NAME`; "
     text += "`covey list tasks` prints the names, and `covey list tasks rware` those that match.\n\n"
     text += "::::{grid} 2 2 3 4\n:gutter: 2\n\n"
     for suite, entries in suites.items():
@@ -142,7 +144,7 @@ def own_docstring(config: Any) -> str:
 def read_spec(entry: registry.Entry) -> EnvSpec | str:
     """Or why there is none."""
     try:
-        return covey.make_env(entry.name).spec
+        return (covey.make_simulator if entry.host else covey.make_env)(entry.name).spec
     except CoveyError as error:
         return str(error)
 

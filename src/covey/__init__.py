@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from covey.algorithms.base import make_algorithm
-    from covey.envs.base import TaskConfig, make_env
+    from covey.envs.base import make_env
     from covey.envs.check import check_env
+    from covey.envs.config import TaskConfig
+    from covey.envs.host.make import make_simulator
+    from covey.envs.host.simulator import SimulatorConfig, SimulatorStep
     from covey.experiment.loading.evaluation import evaluate_run as evaluate
     from covey.experiment.loading.policy import load
     from covey.experiment.running.experiment import Experiment
@@ -24,13 +27,16 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Experiment": "covey.experiment.running.experiment:Experiment",
-    "TaskConfig": "covey.envs.base:TaskConfig",
+    "SimulatorConfig": "covey.envs.host.simulator:SimulatorConfig",
+    "SimulatorStep": "covey.envs.host.simulator:SimulatorStep",
+    "TaskConfig": "covey.envs.config:TaskConfig",
     "benchmark": "covey.launch.from_python:benchmark",
     "check_env": "covey.envs.check:check_env",
     "evaluate": "covey.experiment.loading.evaluation:evaluate_run",
     "load": "covey.experiment.loading.policy:load",
     "make_algorithm": "covey.algorithms.base:make_algorithm",
     "make_env": "covey.envs.base:make_env",
+    "make_simulator": "covey.envs.host.make:make_simulator",
     "make_model": "covey.networks.network:make_model",
     "register_algorithm": "covey.registry:register_algorithm",
     "register_loop": "covey.registry:register_loop",
@@ -41,6 +47,8 @@ _HOMES = {
 
 __all__ = [
     "Experiment",
+    "SimulatorConfig",
+    "SimulatorStep",
     "TaskConfig",
     "__version__",
     "benchmark",
@@ -50,6 +58,7 @@ __all__ = [
     "make_algorithm",
     "make_env",
     "make_model",
+    "make_simulator",
     "register_algorithm",
     "register_loop",
     "register_model",

@@ -1,7 +1,7 @@
 """Names of tasks, models, algorithms and loops. Nothing heavy is imported until a name is used: listing is fast.
 
-An entry is a name, a description, a frozen dataclass that holds every default, and what to call to make the thing from
-such a dataclass. Both may be given as `module:attribute`, imported on first use. The built-in names are in
+An entry is a name, a description, a frozen dataclass that holds every default, and the function that makes the thing
+from such a dataclass. The last two may be given as `module:attribute`, imported on first use. The built-in names are in
 `covey.catalog`, which is read the first time a registry is looked at.
 """
 
@@ -43,7 +43,7 @@ class Capabilities:
     # the loops that it can learn in; unless `experiment.loop` names another, the first one
     loops: tuple[str, ...] = ("online",)
     centralised: bool = False  # by default, learning sees more than an agent's own observation; acting never does
-    evaluates_greedily: bool = False  # evaluated by its best actions; otherwise by sampled ones, unless all continuous
+    evaluates_greedily: bool = False  # evaluated by its best actions; false: sampled, unless all are continuous
     model_defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # a model's fields that it relies on
 
 
@@ -53,7 +53,7 @@ class Entry:
     description: str
     make: Callable[..., Any] | str
     config: Any  # a dataclass, an instance of one, or `module:attribute` of either
-    fields: Mapping[str, Any]  # what this name changes in it
+    fields: Mapping[str, Any]  # fields of the dataclass that this name changes
     capabilities: Capabilities = Capabilities()  # of an algorithm
     host: bool = False  # of a task: a simulator that is not JAX; of a loop: it can step such tasks
     like: str | None = None  # of a loop: another one, whose algorithms can learn in this one too
@@ -89,7 +89,7 @@ class Entry:
         if self.base is not None and not isinstance(config, base := import_attribute(self.base)):
             raise UsageError(
                 f"'{self.name}': its configuration {type(config).__name__} must inherit from "
-                f"{base.__module__}.{base.__name__}, which has what covey reads of it"
+                f"{base.__module__}.{base.__name__}, which declares the fields that covey reads"
             )
         return build_config(config, self.fields, self.name)
 
@@ -194,7 +194,7 @@ def register_algorithm(
     """Registers an algorithm: `make(config, spec, group, context)` returns an `Algorithm` for that group, and `config`
     is an `AlgorithmConfig` of your own.
 
-    What it does not support, `capabilities` says; covey then refuses it in one line.
+    `capabilities` says what it supports. covey refuses everything else in one line.
     """
     algorithms.register(name, make, config=config, description=description, capabilities=capabilities)
 

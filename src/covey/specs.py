@@ -101,11 +101,11 @@ class EnvSpec:
             raise ValueError(f"teams={self.teams} must name each of the groups {', '.join(self.groups)} once")
         for sharing in self.shared_rewards:
             if not any(set(sharing) <= set(team) for team in self.cooperating):
-                raise ValueError(f"shared_rewards={self.shared_rewards}: {', '.join(sharing)} are not of one team")
+                raise ValueError(f"shared_rewards={self.shared_rewards}: {', '.join(sharing)} are not in one team")
 
     @property
     def cooperating(self) -> tuple[tuple[str, ...], ...]:
-        """The teams, also where all groups are one."""
+        """The teams. Where the spec names none, all groups are one team."""
         return self.teams or (tuple(self.groups),)
 
     def team_of(self, group: str) -> tuple[str, ...]:

@@ -66,7 +66,8 @@ def make_env_from_config(name: str, config: TaskConfig) -> Env:
 
     entry = registry.tasks[name]
     if entry.host:
-        from covey.envs.host.env import HostEnv, source_of
+        from covey.envs.host.env import HostEnv
+        from covey.envs.host.make import source_of
 
         env: Env = HostEnv(source_of(name, config))
     else:

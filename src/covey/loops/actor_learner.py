@@ -46,15 +46,15 @@ from covey.loops.online import (
     add_device_axis,
     at_random_while,
     collection_metrics,
+    drop_device_axis,
     iteration_keys,
     learn_iteration,
     state_parts,
     state_shardings,
-    with_device_axis,
-    without_device_axis,
 )
 from covey.types import Algorithm, Array, Batch, Key, PyTree
 
+ACTOR_PLACES = dataclasses.replace(PLACES, actor=P())  # type: ignore[arg-type]
 BATCH_PLACES = Batch(  # how a batch is split over devices: by environment
     transitions=P(None, DEVICE_AXIS),  # type: ignore[arg-type]
     carries=P(None, DEVICE_AXIS),
@@ -151,7 +151,9 @@ class ActorLearner:
         self._parts = parts
         self._training = parts.training
         learn = self._training.over_devices(
-            partial(learn_from_collected, self._training), in_specs=(PLACES, BATCH_PLACES), out_specs=(PLACES, P())
+            partial(learn_from_collected, self._training),
+            in_specs=(ACTOR_PLACES, BATCH_PLACES),
+            out_specs=(ACTOR_PLACES, P()),
         )
         self._learn = jax.jit(learn, donate_argnums=0)
         self._measure = jax.jit(partial(collection_metrics, self._training))
@@ -201,7 +203,8 @@ class ActorLearner:
         if not restored.pop("there", False) or not self._collector.restore(restored):
             if iteration:
                 self._parts.warn("all episodes start again, and the bits will differ from an uninterrupted run")
-            self._collector.begin(jax.random.fold_in(state.key, iteration))
+            key_actor: Key = state.actor  # type: ignore[assignment]
+            self._collector.begin(jax.random.fold_in(key_actor, iteration) if iteration else key_actor)
         self._first, key = iteration, jax.device_get(jax.random.key_data(state.key))
         self._actors = Actors(self._collector, self._parts.actors.lag)
         random_until = self._training.random_iterations
@@ -224,7 +227,7 @@ class ActorLearner:
         """What checkpoints hold. Episodes are in it where collecting and learning take turns."""
         parts = {
             "learner": learned_part(state.learner),
-            "clock": {"key": state.key, "iteration": state.iteration},
+            "clock": {"key": state.key, "iteration": state.iteration, "actor": state.actor},
         }
         if self._parts.saves_episodes:
             parts[SIMULATORS] = self._saved_episodes(state)
@@ -255,10 +258,10 @@ def learn_from_collected(
     training: OnlineTraining, state: TrainState, batch: Batch
 ) -> tuple[TrainState, dict[str, Array]]:
     """One iteration's update, on each device."""
-    state = without_device_axis(state)
+    state = dataclasses.replace(state, buffer=drop_device_axis(state.buffer))
     _, key_update = iteration_keys(training, state)
     state, metrics = learn_iteration(training, state, batch, key_update)
-    return with_device_axis(state), metrics
+    return dataclasses.replace(state, buffer=add_device_axis(state.buffer)), metrics
 
 
 def collecting_key(key_data: np.ndarray, iteration: int) -> Key:
@@ -346,8 +349,10 @@ def make_actor_loop(training: OnlineTraining, config: ActorLearnerConfig | Actor
         check_workers(workers_of(config.actors))
     loop = ActorLearner(parts)
     in_host = training.learning is not None and training.learning.replay.in_host
-    shardings = dataclasses.replace(state_shardings(training.devices, in_host), actor=())  # type: ignore[arg-type]
+    shardings = state_shardings(training.devices, in_host)
+    shardings = dataclasses.replace(shardings, actor=shardings.key)  # type: ignore[arg-type]
     saved = {name: part for name, part in state_parts(training.learning).items() if name != "actor"}
+    saved["clock"] = StatePart(label="clock", seed_axis={"key": 0, "iteration": None, "actor": 0})
     if parts.saves_episodes:
         saved[SIMULATORS] = StatePart(label="episodes")
     return Loop(
@@ -412,8 +417,8 @@ def acting_device(devices: list[Any]) -> Any:
 
 
 def init_state(training: OnlineTraining, collecting: Collecting, key: Key) -> TrainState:
-    """The state before the first iteration; the learner is the same on all devices."""
-    key_learner, key_train = jax.random.split(key)
+    """The state before the first iteration, as the online loop's; in place of an actor, the key that starts one."""
+    key_learner, key_actor, key_train = jax.random.split(key, 3)
     learner = training.algorithm.init(key_learner)
     buffer: PyTree = ()
     if training.learning is not None:
@@ -427,14 +432,20 @@ def init_state(training: OnlineTraining, collecting: Collecting, key: Key) -> Tr
         )
         buffer = start()
     iteration = jnp.zeros((), jnp.int32)
-    return TrainState(learner=learner, actor=(), key=key_train, iteration=iteration, buffer=buffer)  # type: ignore[arg-type]
+    return TrainState(
+        learner=learner,
+        actor=key_actor,
+        key=key_train,
+        iteration=iteration,
+        buffer=buffer,
+    )
 
 
 def check_learning(training: OnlineTraining, collecting: Collecting, state: PyTree) -> None:
     """Traces collecting and learning without compiling: what does not fit together is found here."""
     batch, _ = jax.eval_shape(partial(example_batch, collecting), state.learner)
     learn = training.over_devices(
-        partial(learn_from_collected, training), in_specs=(PLACES, BATCH_PLACES), out_specs=(PLACES, P())
+        partial(learn_from_collected, training), in_specs=(ACTOR_PLACES, BATCH_PLACES), out_specs=(ACTOR_PLACES, P())
     )
     jax.eval_shape(learn, state, batch)
 

@@ -54,7 +54,7 @@ def test_partners_are_in_the_identity_only_where_there_are_some():
 
 def test_resume_cannot_change_them():
     config = compose([TASK, "partners.agents.1=random"])
-    with pytest.raises(UsageError, match="cannot change when a run goes on"):
+    with pytest.raises(UsageError, match="cannot change when a run is resumed"):
         resume_config(config, ["partners.agents.1=reference"])
     assert resume_config(config, ["experiment.frames=1e6"]).partners == config.partners
 

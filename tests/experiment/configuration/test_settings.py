@@ -111,7 +111,7 @@ def test_own_tasks_take_those_of_what_they_derive_from_and_own_files_come_first(
     ("entry", "message"),
     [
         ({"algorithm": {"lr": 1}}, "takes a list of settings, each with algorithms"),
-        ({"algorithms": ["mappo"], "trails": 3}, "unknown field of settings 'trails'"),
+        ({"algorithms": ["mappo"], "trails": 3}, "unknown field of settings 'trails'; .* .it takes algorithms, result"),
         ({"algorithms": ["mappo"], "model": "gru"}, "model takes a mapping, not 'gru'"),
         ("mappo", "takes a list of settings"),
     ],

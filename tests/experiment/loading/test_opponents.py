@@ -64,7 +64,10 @@ def test_partners_beside_the_team(run):
         ({"adversary.3": "random"}, "numbered 0 to 2"),
         ({"adversary.x": "random"}, "numbered 0 to 2"),
         ({"adversary": "random", "adversary.1": "random"}, "taken twice"),
-        ({"adversary.0": "random", "adversary.1": "random", "adversary.2": "random"}, "partners.adversary=… takes"),
+        (
+            {"adversary.0": "random", "adversary.1": "random", "adversary.2": "random"},
+            "use partners.adversary=… instead",
+        ),
         ({"adversary.1": []}, "or a list of these"),
         ({"adversary": "random", "rotate": True}, "needs the seat of a single agent"),
         ({"rotate": 3, "adversary.1": "random"}, "true or false"),
@@ -99,7 +102,7 @@ def test_more_agents_than_were_trained(tmp_path):
     [
         ({"adversaries": "random"}, "unknown group 'adversaries'; nearest: adversary"),
         ({"adversary": "best"}, "random, reference or a run directory"),
-        ({"adversary": "random", "agent": "random"}, "nothing of the run would play"),
+        ({"adversary": "random", "agent": "random"}, "none of the run's own agents would play"),
     ],
 )
 def test_bad_opponents(run, opponents, message):

@@ -306,7 +306,7 @@ def test_a_read_only_run_is_trusted_for_once(foreign: Path, monkeypatch: pytest.
     load(foreign, trust=True)
     with pytest.raises(Untrusted):
         load(foreign)
-    with pytest.raises(UsageError, match=r"cannot trust .* for good .Read-only file system"):
+    with pytest.raises(UsageError, match=r"cannot keep the trust in .* .Read-only file system"):
         trust_runs(foreign)
 
 

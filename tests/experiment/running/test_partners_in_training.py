@@ -279,8 +279,8 @@ def test_the_team_may_take_its_partners_seat_in_an_evaluation(tmp_path):
         ({"agent": "random"}, "unknown group 'agent'"),
         ({"agents.2": "random"}, "numbered 0 to 1"),
         ({"agents.1": "runs/none"}, "partners.agents.1=runs/none: give random, reference or a run directory"),
-        ({"agents": "random"}, "nothing of the run would play"),
-        ({"agents.0": "random", "agents.1": "random"}, "every agent of group 'agents' has one"),
+        ({"agents": "random"}, "none of the run's own agents would play"),
+        ({"agents.0": "random", "agents.1": "random"}, "partners take every agent of group 'agents'"),
         ({"agents.1": "random", "rotate": "maybe"}, "true or false"),
         ({"rotate": True}, "needs the seat of a single agent"),
     ],
@@ -292,7 +292,7 @@ def test_bad_partners(tmp_path, partners, message):
 
 
 def test_a_partner_of_another_task(partner, tmp_path):
-    with pytest.raises(UsageError, match="acts by"):
+    with pytest.raises(UsageError, match=r"acts by .* here, but by"):
         run(tmp_path / "run", "ippo", 1, {"agents.1": str(partner)}, task="probe/copy")
     empty = tmp_path / "empty"
     empty.mkdir()

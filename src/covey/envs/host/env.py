@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from covey.envs.host.pool import describe
-from covey.envs.host.simulator import SimulatorConfig, Source
+from covey.envs.host.simulator import Source
 from covey.errors import UsageError
-from covey.registry import tasks
 from covey.types import EnvSpec, PyTree, TimeStep
 
 
@@ -49,14 +48,6 @@ class HostEnv:
 
     def render(self, states: Sequence[PyTree]) -> list[np.ndarray]:
         raise UsageError(f"{self.source.name} draws itself while it is played")
-
-
-def source_of(name: str, config: Any) -> Source:
-    """How to make copies of a registered simulator."""
-    if not isinstance(config, SimulatorConfig):
-        kind = type(config).__name__
-        raise UsageError(f"task '{name}': its configuration {kind} must inherit from covey.SimulatorConfig")
-    return Source(name=name, make=tasks[name].make, config=config)
 
 
 def simulator_of(env: Any) -> Source | None:

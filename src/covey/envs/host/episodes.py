@@ -11,7 +11,7 @@ import numpy as np
 
 from covey.envs.host.simulator import Simulator, SimulatorConfig, SimulatorError, SimulatorStep, describe_error
 from covey.errors import CoveyError
-from covey.specs import Continuous
+from covey.specs import ActionSpec, Continuous, Discrete, MultiDiscrete
 
 
 def episode_seed(seed: int, copy: int, episode: int) -> int:
@@ -35,6 +35,7 @@ class Episodes:
         self._row, self._step, self._groups = row, row["step"], row["step"]["groups"]
         self._now, self._next = places(self._groups, ""), places(self._groups, "next_")
         self._reward_words = {name: f"rewards of group {name}" for name in self._groups}
+        self._widths = {name: choice_widths(group.action) for name, group in simulator.spec.groups.items()}
         self._bounds = [
             (name, row["actions"][name], *(np.asarray(bound, np.float32) for bound in (action.low, action.high)))
             for name, group in simulator.spec.groups.items()
@@ -143,6 +144,7 @@ class Episodes:
                 if answer.action_masks is None:
                     raise SimulatorError(f"no action masks of group {place.name}, though there were some before")
                 put(place.mask, answer.action_masks[place.name], place.mask_words)
+                free_without_choice(place.mask, self._widths[place.name])
         if state in self._step:
             if answer.state is None:
                 raise SimulatorError("no global state, though the spec has one")
@@ -174,6 +176,17 @@ class Episodes:
                 )
 
 
+def choice_widths(action: ActionSpec) -> tuple[int, ...]:
+    """How many actions each choice of an agent has; continuous actions are no choices."""
+    match action:
+        case Discrete(num_actions=number):
+            return (number,)
+        case MultiDiscrete(num_actions=numbers):
+            return numbers
+        case Continuous():
+            return ()
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
     """Where a group's observations and masks are written, and what messages call them."""
@@ -197,6 +210,17 @@ def places(groups: Mapping[str, Any], prefix: str) -> list[Place]:
         )
         for name, group in groups.items()
     ]
+
+
+def free_without_choice(mask: np.ndarray, widths: Sequence[int]) -> None:
+    """Lets agents that have no legal action, as the dead often have none, do anything: something is drawn for all."""
+    start = 0
+    for width in widths:
+        part = mask[:, start : start + width]
+        stuck = ~part.any(-1)
+        if stuck.any():
+            part[stuck] = True
+        start += width
 
 
 def copy_over(into: Any, value: Any) -> None:

@@ -87,7 +87,8 @@ def _check(path: Path, task: str, entry: Any) -> None:
         raise UsageError(f"{where} takes a list of settings, each with algorithms: [NAME, …]")
     for name in entry:
         if name not in FIELDS:
-            raise UsageError(f"{where}: {unknown_name('field of settings', name, FIELDS, see='')}")
+            known = f"it takes {', '.join(FIELDS)}"
+            raise UsageError(f"{where}: {unknown_name('field of settings', name, FIELDS, see=known)}")
     for name in SECTIONS:
         if not isinstance(entry.get(name, {}), Mapping):
             raise UsageError(f"{where}: {name} takes a mapping, not {entry[name]!r}")

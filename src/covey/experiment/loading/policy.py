@@ -1,4 +1,4 @@
-"""A trained team, given back: `policy = covey.load(run_dir)`."""
+"""A trained team, loaded: `policy = covey.load(run_dir)`."""
 
 from __future__ import annotations
 
@@ -88,13 +88,13 @@ class Policy:
         return (actions if self._is_by_group(observation) else actions[self._only_group()]), carry
 
     def activations(self, observation: Any, mask: Any = None, carry: PyTree = None) -> ByGroup:
-        """The output of every module of every network on one observation, by its path: for those who study them."""
+        """The output of every module of every network on one observation, by its path."""
         from covey.networks.network import captured_activations
 
         observations, masks, _ = self._batched(observation, mask)
         num_envs = jax.tree.leaves(observations)[0].shape[0]
         carry = self.initial_carry(num_envs) if carry is None else carry
-        with jax.disable_jit(), captured_activations() as captured:  # else a memory's scan would hide its values
+        with jax.disable_jit(), captured_activations() as captured:  # a compiled scan over time would hide values
             self.algorithm.act(self._acting, self._timestep(observations, masks), carry, jax.random.key(0), False)
         return captured
 
@@ -127,7 +127,7 @@ class Policy:
         return map_entries(lambda shape: (spec.num_agents, *shape), spec.observation_shape)
 
     def _is_by_group(self, observation: Any) -> bool:
-        """Whether it is a dict by group, and not the dictionary that the agents of the only group see."""
+        """Whether `observation` is a dict by group, not a dictionary observed by the agents of the only group."""
         if not isinstance(observation, Mapping):
             return False
         if len(self._groups) > 1:
@@ -150,7 +150,7 @@ class Policy:
         timestep = jax.vmap(lambda o, m: first_step(o, action_masks=m))(observations, masks)
         if self.env.spec.state_shape is None:
             return timestep
-        # Only critics look at the global state, and nobody asks them here.
+        # Only critics look at the global state, and acting needs no critic.
         num_envs = timestep.last.shape[0]
         state = map_entries(lambda shape: jnp.zeros((num_envs, *shape)), self.env.spec.state_shape)
         return dataclasses.replace(timestep, state=state, next_state=state)
@@ -208,17 +208,17 @@ def _has_coefficients(state: PyTree) -> bool:
 
 
 def load(path: str | Path, *, parameters: str = "final", trust: bool = False) -> Policy:
-    """The team that a run directory holds: its `final` parameters, or the `best` that an evaluation saw.
+    """The team in a run directory, with its `final` parameters or those of its `best` evaluation.
 
-    A run with tasks, models or algorithms of its own imports their code. One that this user did not make is refused
-    unless `trust` is True: only for code that you know.
+    A run with tasks, models or algorithms of its own imports their code. If this user did not make that run, it is
+    refused unless `trust` is True. Set it only for code that you know.
     """
     use_compilation_cache()
     return read_policy(path, parameters=parameters, trust=trust)
 
 
 def read_policy(path: str | Path, *, parameters: str = "final", trust: bool = False) -> Policy:
-    """`load`, with JAX's cache of compiled programs as it is."""
+    """`load`, without changing the settings of JAX's cache of compiled programs."""
     directories = run_directories(path)
     if len(directories) > 1:
         raise CoveyError(f"{path} holds {len(directories)} seeds; load one of them, e.g. {directories[0]}")

@@ -51,7 +51,8 @@ Evaluate = Wrapped | PoolEvaluation
 class Parts:
     """What an experiment is made of: see `Evaluate` and `Loop`.
 
-    With `num_seeds` > 1, loop and evaluation are of so many seeds at once (loops/online.py), each with a key.
+    With `num_seeds` > 1, the loop and the evaluation run this many seeds in one program (loops/online.py), each with a
+    key of its own.
     """
 
     env: Env
@@ -61,7 +62,7 @@ class Parts:
     deterministic: bool
     num_seeds: int = 1
     stored_bytes: int = 0  # what stored experience takes, such as a replay buffer
-    partners: PyTree = ()  # what those who play and do not learn act with (`Seating.acting`)
+    partners: PyTree = ()  # what partners act with (`Seating.acting`)
 
     @property
     def opponents(self) -> tuple[str, ...]:
@@ -76,7 +77,7 @@ class Parts:
 
 
 def example_key(num_seeds: int) -> Key:
-    """What starts one seed, or several at once, in type and shape."""
+    """A key, or several, of the type and shape that start one seed or several at once."""
     return host_key(0) if num_seeds == 1 else jax.random.split(jax.random.key(0), num_seeds)
 
 
@@ -93,7 +94,7 @@ def groups_with_ids(config: Config, env: Env) -> list[str]:
 
 
 def build_algorithm(config: Config, env: Env, *, device_axis: str | None = None) -> Algorithm:
-    """The team's: an algorithm for each group of agents, except those that partners play as a whole."""
+    """The team's algorithm: one for each group of agents, except groups that partners play as a whole."""
     groups, hooks = env.spec.groups, build_hooks(config.hooks)
     for kind in BY_GROUP:
         for name in getattr(config, kind).groups:
@@ -109,8 +110,10 @@ def build_algorithm(config: Config, env: Env, *, device_axis: str | None = None)
 
 
 def apart_from(spec: EnvSpec, taken: Collection[str]) -> EnvSpec:
-    """`spec` as algorithms learn in it where partners play the groups in `taken`: nobody there learns, so no critic
-    or mixer of another group sees them, and each is a team alone."""
+    """`spec` for algorithms to learn in where partners play the groups in `taken`.
+
+    These groups do not learn, so no critic or mixer of another group sees them: each is made a team of its own.
+    """
     if not taken:
         return spec
 
@@ -166,8 +169,11 @@ def build_hooks(hooks: HooksConfig) -> Hooks:
 def build(
     config: Config, devices: list[Any], num_seeds: int = 1, *, trace: bool = True, seating: Seating | None = None
 ) -> Parts:
-    """The parts, checked, with the partners of `seating` in their seats. Without `trace`, an iteration is not traced to
-    see whether all fits together: where its program exists already, it does."""
+    """The parts, checked, with the partners of `seating` in their seats.
+
+    An iteration is traced to check that everything fits together. Without `trace` it is not: a program that was
+    compiled before has shown that.
+    """
     env = build_env(config)
     algorithm = build_algorithm(config, env, device_axis=DEVICE_AXIS if len(devices) > 1 else None)
     if seating is not None:
@@ -242,8 +248,8 @@ def check_stored(config: Config, loop: Loop, state: PyTree, devices: list[Any], 
 def check_memory(config: Config, loop: Loop, state: PyTree, devices: list[Any]) -> None:
     """Raises UsageError where training cannot fit into the memory, whatever the compiler makes of it.
 
-    Counted is what is there at the same time for certain: the learner and the best one so far on each device, what the
-    loop says that it holds, and the episodes of an evaluation.
+    It counts what certainly exists at the same time: the learner and the best one so far on each device, what the loop
+    says that it holds, and the episodes of an evaluation.
     """
     sizes = loop.sizes(state)
     needed = {
@@ -285,7 +291,7 @@ def check_update(config: Config, loop: Loop, shapes: PyTree) -> None:
 
 @contextlib.contextmanager
 def _unfit(config: Config) -> Iterator[None]:
-    """Turns errors of tracing into UsageErrors: any where all code is covey's, else its checks' ValueErrors alone."""
+    """Turns errors of tracing into UsageErrors: all errors if all code is covey's, otherwise only ValueErrors."""
     try:
         yield
     except CoveyError:
@@ -340,7 +346,7 @@ def make_evaluate(
     opponents: Collection[str] = (),
     actors: ActorsConfig | None = None,
 ) -> Evaluate:
-    """Plays exactly `num_episodes`, split over the devices; of several seeds `together`, so many each: `[S, …]`.
+    """Plays exactly `num_episodes`, split over the devices. With several seeds `together`, each plays them: `[S, …]`.
 
     Groups that `opponents` play are not in `mean_return`. Simulators are stepped in processes, as `actors` says."""
     source = simulator_of(env)

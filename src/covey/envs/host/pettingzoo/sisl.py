@@ -88,7 +88,8 @@ class Multiwalker(ParallelSimulator):
             self._walkers = self._whole[:-3].reshape(-1, WALKER_SIZE)
         self._walkers[...] = seen[:, :WALKER_SIZE]
         self._whole[-3], self._whole[-2], self._whole[-1] = position.x, position.y, world.package.angle
-        return self._whole
+        whole: np.ndarray = self._whole
+        return whole
 
     def measure(self) -> dict[str, float]:
         world = self._world
