@@ -58,8 +58,8 @@ class Group:
 class ParallelSimulator:
     """One copy of an environment in which all agents act at once.
 
-    The arrays of its answers are the same at every step, and the next step overwrites them. What an agent saw last
-    remains in its row after it left.
+    What agents see is written into arrays by group, and each answer is a copy of them. So what an agent saw last remains
+    in its row after it left.
     """
 
     def __init__(self, config: PettingZooConfig):
@@ -71,11 +71,7 @@ class ParallelSimulator:
         add_masks(self.groups, infos)
         self._members = make_members(self.groups)
         self._rewards = {name: (self.groups[each.group].rewards, each.row) for name, each in self._members.items()}
-        self._alive = {name: group.alive for name, group in self.groups.items()}
-        self._terminated = {name: group.terminated for name, group in self.groups.items()}
-        self._observations = {name: spaces.as_observations(group.arrays) for name, group in self.groups.items()}
-        self._masks = {name: group.mask for name, group in self.groups.items() if group.mask is not None}
-        self._step_rewards = {name: group.rewards for name, group in self.groups.items()}
+        self._masked = any(group.mask is not None for group in self.groups.values())
         self._num_alive = 0
         self._acting: list[Member] = []
         self._begin()
@@ -174,19 +170,20 @@ class ParallelSimulator:
             lacking = next(member.name for member in self._acting if member.name not in observations)
             if lacking in self.environment.agents:
                 raise SimulatorError(f"there is no observation of agent {lacking}, which acts next")
-        if self._masks:
+        if self._masked:
             write_masks(members, self.groups, observations, infos)
 
     def _answer(self, *, rewards: bool, changed: bool = False, truncated: bool = False) -> SimulatorStep:
         """`changed`: others live on than before."""
         if self._state_shape is not None:
             self._state = self._next_state()
+        groups = self.groups.items()
         return SimulatorStep(
-            observations=self._observations,
-            rewards=self._step_rewards if rewards else None,
-            terminated=self._terminated if changed else None,
-            alive=self._alive if changed else None,
-            action_masks=self._masks or None,
+            observations={name: spaces.as_observations(group.arrays) for name, group in groups},
+            rewards={name: group.rewards.copy() for name, group in groups} if rewards else None,
+            terminated={name: group.terminated.copy() for name, group in groups} if changed else None,
+            alive={name: group.alive.copy() for name, group in groups} if changed else None,
+            action_masks=masks_of(self.groups) if self._masked else None,
             state=self._state,
             truncated=truncated,
             metrics=self.measure() if self.recipe.metrics else {},
@@ -418,6 +415,11 @@ def add_masks(groups: Mapping[str, Group], infos: Mapping[str, Any]) -> None:
         in_infos = any(MASK in (infos.get(agent) or {}) for agent in group.agents)
         if group.seen.masked or in_infos:
             group.add_mask()
+
+
+def masks_of(groups: Mapping[str, Group]) -> dict[str, np.ndarray]:
+    """A copy of the masks of all groups that have some."""
+    return {name: group.mask.copy() for name, group in groups.items() if group.mask is not None}
 
 
 def write_masks(

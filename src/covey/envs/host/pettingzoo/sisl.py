@@ -67,38 +67,30 @@ class Multiwalker(ParallelSimulator):
     """Reports how far the package came, because rewards alone do not tell walking from standing still."""
 
     def __init__(self, config: MultiwalkerConfig):
-        self._start = 0.0
-        self._whole: Any = None  # the state, and a view of its part about walkers
+        self._world: Any = None
+        self._start = 0.0  # where the package began
+        self._state_array = np.zeros(config.num_walkers * WALKER_SIZE + 3, np.float32)
+        self._state_of_walkers = self._state_array[:-3].reshape(-1, WALKER_SIZE)
         super().__init__(config)
 
     def _begin(self) -> None:
         super()._begin()
+        self._world = self.environment.unwrapped.env
         self._start = self._world.package.position.x
-
-    @property
-    def _world(self) -> Any:
-        return self.environment.unwrapped.env
 
     def global_state(self) -> np.ndarray:
         """The environment's own state, with walkers as they were last seen. Its own fails once one has fallen."""
-        world, seen = self._world, self.groups["agents"].arrays[""]
-        position = world.package.position
-        if self._whole is None:
-            self._whole = np.zeros(seen.shape[0] * WALKER_SIZE + 3, np.float32)
-            self._walkers = self._whole[:-3].reshape(-1, WALKER_SIZE)
-        self._walkers[...] = seen[:, :WALKER_SIZE]
-        self._whole[-3], self._whole[-2], self._whole[-1] = position.x, position.y, world.package.angle
-        whole: np.ndarray = self._whole
-        return whole
+        self._state_of_walkers[...] = self.groups["agents"].arrays[""][:, :WALKER_SIZE]
+        package, state = self._world.package, self._state_array
+        state[-3], state[-2] = package.position
+        state[-1] = package.angle
+        return state.copy()
 
     def measure(self) -> dict[str, float]:
-        world = self._world
-        falls = np.count_nonzero(world.fallen_walkers)
-        return {
-            "displacement": world.package.position.x - self._start,
-            "falls": falls,
-            "standing": world.n_walkers - falls,
-        }
+        fallen = self._world.fallen_walkers
+        falls = np.count_nonzero(fallen)
+        way = self._state_array[-3] - self._start  # `global_state` was asked for just before
+        return {"displacement": way, "falls": falls, "standing": len(fallen) - falls}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -62,8 +62,8 @@ class Seen:
 
 
 def as_observations(arrays: Mapping[str, np.ndarray]) -> Observations:
-    """The arrays of a group's entries as a simulator answers them."""
-    return arrays.get(ONLY, arrays)
+    """A copy of the arrays of a group's entries, as a simulator answers them."""
+    return arrays[ONLY].copy() if ONLY in arrays else {name: array.copy() for name, array in arrays.items()}
 
 
 # ------------------------------------------------------------------------------------------------------- observations
@@ -232,7 +232,7 @@ def make_choose(space: Any, action: ActionSpec) -> Callable[[np.ndarray], Sequen
 
 
 def make_write_mask(action: ActionSpec, agent: str, target: np.ndarray) -> Write:
-    """Writes which actions are legal. Where none is, as at the end of many games, all are, so that one can be drawn."""
+    """Writes which actions are legal."""
     number = num_choices(action)
 
     def write(mask: Any) -> None:
@@ -241,6 +241,6 @@ def make_write_mask(action: ActionSpec, agent: str, target: np.ndarray) -> Write
         mask = np.asarray(mask, bool).reshape(-1)
         if mask.shape != (number,):
             raise SimulatorError(f"the action mask of {agent} has {mask.size} entries for {number} actions")
-        target[...] = mask if mask.any() else True
+        target[...] = mask
 
     return write

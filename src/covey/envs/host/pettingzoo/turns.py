@@ -21,6 +21,7 @@ from covey.envs.host.pettingzoo.parallel import (
     make_groups,
     make_members,
     make_spec,
+    masks_of,
 )
 from covey.envs.host.pettingzoo.recipe import PettingZooConfig, make_environment, quiet, without_checks
 from covey.envs.host.pettingzoo.spaces import MASK, as_observations
@@ -30,7 +31,7 @@ from covey.specs import Discrete
 
 
 class AecSimulator:
-    """One copy of a game of turns. Every step answers with the same arrays and overwrites what they held."""
+    """One copy of a game of turns."""
 
     def __init__(self, config: PettingZooConfig):
         self.config, self.recipe = config, config.recipe()
@@ -38,16 +39,13 @@ class AecSimulator:
         with quiet():
             self.groups = make_groups(self.game, self.recipe)
             self.game.reset(seed=0)
-        self._actions = {name: add_waiting(name, group) for name, group in self.groups.items()}
+        for name, group in self.groups.items():
+            add_waiting(name, group)
         add_masks(self.groups, {})
         for group in self.groups.values():
             if group.mask is None:
                 group.add_mask()
         self._members = make_members(self.groups)
-        self._rewards = {name: group.rewards for name, group in self.groups.items()}
-        self._masks = {name: group.mask for name, group in self.groups.items()}
-        self._observations = {name: as_observations(group.arrays) for name, group in self.groups.items()}
-        self._terminated = {name: group.terminated for name, group in self.groups.items()}
         self._state = first_state(lambda: environment_state(self.game)) if self.recipe.state else None
         shape = None if self._state is None else self._state.shape
         self.spec = make_spec(self.groups, self.recipe, config.time_limit, shape)
@@ -75,7 +73,7 @@ class AecSimulator:
             each.rewards.fill(0)
         for name, reward in game.rewards.items():
             member = self._members[name]
-            self._rewards[member.group][member.row] = reward
+            self.groups[member.group].rewards[member.row] = reward
         ended = {name for name in game.agents if game.terminations[name] or game.truncations[name]}
         cut = any(game.truncations[name] and not game.terminations[name] for name in ended)
         over = ended == set(game.agents)
@@ -129,24 +127,24 @@ class AecSimulator:
         if self._state is not None:
             with contextlib.suppress(Exception):  # some cannot tell it at the end: the last one remains
                 self._state = environment_state(self.game)
+        groups = self.groups.items()
         return SimulatorStep(
-            observations=self._observations,
-            rewards=self._rewards if rewards else None,
-            terminated=self._terminated,
-            action_masks=self._masks,  # type: ignore[arg-type]
+            observations={name: as_observations(group.arrays) for name, group in groups},
+            rewards={name: group.rewards.copy() for name, group in groups} if rewards else None,
+            terminated={name: group.terminated.copy() for name, group in groups},
+            action_masks=masks_of(self.groups),
             state=self._state,
             truncated=truncated,
         )
 
 
-def add_waiting(name: str, group: Group) -> Discrete:
+def add_waiting(name: str, group: Group) -> None:
     """Gives a group the action to wait, behind all others."""
     if not isinstance(group.action, Discrete):
         raise UsageError(
             f"group {name} has {type(group.action).__name__} actions; in games of turns, covey takes Discrete"
         )
     group.action = Discrete(group.action.num_actions + 1)
-    return group.action
 
 
 def legal_actions(game: Any, agent: str) -> Any:
