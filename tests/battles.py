@@ -1,6 +1,6 @@
 """Stand-ins for packages that no registry has: the interface that covey relies on, and games of counting under it.
 
-They are not the packages. What is tested with them is covey's side: who lives, what ends and what is cut, masks, metrics.
+They are not the packages. What is tested with them is covey's side: who lives, what ends, what is cut, masks, metrics.
 Each can be written into a folder as a package, to be found like the real one.
 """
 
@@ -10,7 +10,7 @@ import textwrap
 from pathlib import Path
 
 # Three units and two enemies. Unit 0 is dead after step 2; an attack (6 or 7) takes one of an enemy's three lives.
-SMACV2 = '''
+SMACV2 = """
     import numpy as np
 
     class StarCraftCapabilityEnvWrapper:
@@ -65,11 +65,11 @@ SMACV2 = '''
 
         def close(self):
             pass
-'''
+"""
 
 # Two units. Actions: nothing (of the dead), stop, four ways, the enemy; space of 7, masks of 8. The enemy has as many
 # lives as a global generator said, and unit 0 is dead from step 3 on; both are where `lives` begins with 9.
-SMACLITE = '''
+SMACLITE = """
     import random
 
     import gymnasium
@@ -109,11 +109,11 @@ SMACLITE = '''
 
     for name in ("2s3z", "hopeless"):
         gymnasium.register(f"smaclite/{name}-v0", entry_point=SMACliteEnv, kwargs={"map_info": name})
-'''
+"""
 
 # Agents of both teams take turns in the list. Each sees its number and the step; an action's first entry is its reward.
 # Whoever acts with more than 0.5 crashes; the suite's own limit is an ending.
-GIGASTEP = '''
+GIGASTEP = """
     import jax
     import jax.numpy as jnp
 
@@ -158,7 +158,7 @@ GIGASTEP = '''
 
         def order(self, observations, state):
             return (state, observations) if STATE_FIRST else (observations, state)
-'''
+"""
 
 
 def write_package(folder: Path, module: str, source: str) -> Path:

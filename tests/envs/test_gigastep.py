@@ -102,14 +102,14 @@ def test_either_order_of_observations_and_state_is_taken(tmp_path: Path) -> None
 
 
 def test_what_there_is_not(folder: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="task.scenario: Scenario identical_9_vs_9_fobs_vec_void_cont not found"):
+    with pytest.raises(UsageError, match=r"task.scenario: Scenario identical_9_vs_9_fobs_vec_void_cont not found"):
         make_env(TASK, path=folder, scenario="identical_9_vs_9")
     with pytest.raises(UsageError, match="there is no package gigastep in it"):
         make_env(TASK, path=str(tmp_path / "nowhere"))
 
 
 def test_a_missing_package_is_a_line() -> None:
-    with pytest.raises(MissingPackage, match="needs gigastep, which is not installed: clone .* COVEY_GIGASTEP"):
+    with pytest.raises(MissingPackage, match=r"needs gigastep, which is not installed: clone .* COVEY_GIGASTEP"):
         make_env(TASK)
 
 

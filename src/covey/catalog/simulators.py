@@ -23,7 +23,8 @@ def register_warehouse() -> None:
     sizes = {"tiny": (1, 3), "small": (2, 3), "medium": (2, 5), "large": (3, 5)}
     scenarios = """
         tiny-2ag tiny-2ag-easy tiny-2ag-hard tiny-4ag tiny-4ag-easy tiny-4ag-hard small-2ag small-4ag small-4ag-easy
-        small-4ag-hard medium-2ag medium-4ag medium-4ag-hard medium-6ag large-4ag large-4ag-hard large-8ag large-8ag-hard
+        small-4ag-hard medium-2ag medium-4ag medium-4ag-hard medium-6ag large-4ag large-4ag-hard large-8ag
+        large-8ag-hard
     """
     for name in scenarios.split():
         size, robots, *difficulty = name.split("-")
@@ -40,7 +41,7 @@ def register_warehouse() -> None:
                 "shelf_columns": columns,
                 "request_queue_size": queue,
             },
-            description=f"rware: {num_agents} robots deliver shelves in a {size} warehouse, {queue} requested at a time",
+            description=f"rware: {num_agents} robots deliver shelves in a {size} warehouse, {queue} requested at once",
             host=True,
         )
 
@@ -200,9 +201,9 @@ def register_starcraft() -> None:
 
 
 def register_vmas_torch() -> None:
-    limits = dict.fromkeys(
-        ["ball_passage", "football", "joint_passage", "joint_passage_size", "passage"], 500
-    ) | {"multi_give_way": 200}
+    limits = dict.fromkeys(["ball_passage", "football", "joint_passage", "joint_passage_size", "passage"], 500) | {
+        "multi_give_way": 200
+    }
     for name in SCENARIOS:
         register_task(
             f"vmas_torch/{name}",

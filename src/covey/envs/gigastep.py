@@ -1,4 +1,4 @@
-"""Gigastep (Lechner et al. 2023): two teams of agents fly above a plane and chase each other. It is JAX, so it compiles.
+"""Gigastep (Lechner et al. 2023): two teams fly above a plane and chase each other. It is JAX, so it compiles.
 
 No registry has the package, only its repository. What covey relies on is its interface:
 
@@ -28,7 +28,9 @@ from covey.envs.base import Actions, SuiteConfig, first_step, next_step
 from covey.errors import MissingPackage, UsageError
 from covey.types import ActionSpec, Array, Continuous, Discrete, EnvSpec, GroupSpec, Key, MetricSpec, PyTree, TimeStep
 
-HOW = "clone https://github.com/mlech26l/gigastep, and install type_enforced, pygame-ce and opencv-python-headless for it"
+HOW = (
+    "clone https://github.com/mlech26l/gigastep, and install type_enforced, pygame-ce and opencv-python-headless for it"
+)
 VARIABLE = "COVEY_GIGASTEP"
 
 
@@ -83,7 +85,8 @@ def import_gigastep(config: GigastepConfig) -> Callable[..., Any]:
         missing = getattr(error, "name", None)
         what = "gigastep, which is not installed" if missing == "gigastep" else f"{missing}, which gigastep imports"
         raise MissingPackage(
-            f"task 'gigastep/{config.scenario}' needs {what}: {HOW}; a folder with it is named by task.path or {VARIABLE}"
+            f"task 'gigastep/{config.scenario}' needs {what}: {HOW}; "
+            f"a folder with it is named by task.path or {VARIABLE}"
         ) from error
     make: Any = getattr(gigastep, "make_scenario", None)
     if make is None:  # the registry's package of this name is an empty placeholder

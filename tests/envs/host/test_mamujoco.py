@@ -1,4 +1,4 @@
-"""Robots whose joints are agents: padded or in groups, endings apart from cuts, and Gymnasium's own robot as the oracle."""
+"""Robots whose joints are agents: padded or in groups, endings apart from cuts, Gymnasium's own robot as the oracle."""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 import tarfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -121,14 +120,15 @@ def test_commons_harvest(folder: str) -> None:
 
 @pytest.mark.slow
 def test_roles_are_groups(folder: str) -> None:
-    game = play("meltingpot/predator_prey__open", path=folder, time_limit=3)
-    assert {name: group.num_agents for name, group in game.spec.groups.items()} == {"predator": 3, "prey": 10}
+    game = play("meltingpot/predator_prey__open", path=folder, time_limit=3, roles=["prey", "predator", "prey"])
+    assert {name: group.num_agents for name, group in game.spec.groups.items()} == {"prey": 2, "predator": 1}
     assert game.spec.teams == (("predator",), ("prey",))
     for _ in range(3):
         game.advance()
     assert game.step["truncated"]
-    fewer = play("meltingpot/predator_prey__open", path=folder, roles=["prey", "predator", "prey"])
-    assert {name: group.num_agents for name, group in fewer.spec.groups.items()} == {"prey": 2, "predator": 1}
+    family = play("meltingpot/daycare", path=folder).spec
+    assert {name: group.num_agents for name, group in family.groups.items()} == {"child": 1, "parent": 1}
+    assert len(family.cooperating) == 1
 
 
 @pytest.mark.slow
@@ -174,8 +174,12 @@ def test_returns_say_whose_they_are() -> None:
 def test_a_missing_package_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     found = importlib.util.find_spec
     monkeypatch.delenv("COVEY_MELTINGPOT", raising=False)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "dmlab2d" else found(name, *more))
-    with pytest.raises(MissingExtra, match=r"task 'meltingpot/clean_up' needs the extra: pip install 'covey\[meltingpot\]'"):
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *more: None if name == "dmlab2d" else found(name, *more)
+    )
+    with pytest.raises(
+        MissingExtra, match=r"task 'meltingpot/clean_up' needs the extra: pip install 'covey\[meltingpot\]'"
+    ):
         play("meltingpot/clean_up")
 
 
@@ -184,5 +188,5 @@ def test_a_missing_archive_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.skip("it is installed, or was found for another test")
     monkeypatch.delenv("COVEY_MELTINGPOT", raising=False)
     monkeypatch.setattr(meltingpot, "NEEDED", ())
-    with pytest.raises(MissingPackage, match="needs meltingpot, .* `pip download .*task.path or COVEY_MELTINGPOT"):
+    with pytest.raises(MissingPackage, match=r"needs meltingpot, .* `pip download .*task.path or COVEY_MELTINGPOT"):
         play("meltingpot/clean_up")

@@ -39,7 +39,9 @@ def test_a_folder_with_the_package_or_one_with_such_a_folder(tmp_path: Path, mon
 
 
 def test_what_cannot_be_found_or_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(MissingPackage, match=f"task 'x/y' needs hedgehog, .*: catch one; .* by task.path or {VARIABLE}"):
+    with pytest.raises(
+        MissingPackage, match=f"task 'x/y' needs hedgehog, .*: catch one; .* by task.path or {VARIABLE}"
+    ):
         hedgehog()
     with pytest.raises(UsageError, match=f"task.path={tmp_path}: there is no package hedgehog in it"):
         hedgehog(tmp_path)
@@ -47,7 +49,9 @@ def test_what_cannot_be_found_or_imported(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(UsageError, match=f"{VARIABLE}=/nowhere: there is no package"):
         hedgehog()
     write_package(tmp_path, "hedgehog", "import no_such_beetle")
-    with pytest.raises(UsageError, match="hedgehog cannot be imported: ModuleNotFoundError: No module named 'no_such_b"):
+    with pytest.raises(
+        UsageError, match="hedgehog cannot be imported: ModuleNotFoundError: No module named 'no_such_b"
+    ):
         hedgehog(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""SMACv2 and SMAClite. No registry has them, and neither ran here: stand-ins with their interface do (tests/battles.py).
+"""SMACv2 and SMAClite. Neither ran here, as no registry has them: stand-ins with their interface did (tests/battles.py).
 
 What is held here is covey's side of that interface: endings apart from cuts, who lives, masks, seeds, messages.
 """
@@ -183,6 +183,8 @@ def test_maps_that_the_package_does_not_have(smaclite: Path) -> None:
 )
 def test_a_missing_package_is_a_line(name: str, package: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(variable, raising=False)
-    with pytest.raises(MissingPackage, match=f"needs {package}, which is not installed: .*task.path or {variable}") as line:
+    with pytest.raises(
+        MissingPackage, match=f"needs {package}, which is not installed: .*task.path or {variable}"
+    ) as line:
         play(name)
     assert "\n" not in str(line.value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -25,7 +25,7 @@ FORWARD, LEFT, RIGHT, TOGGLE = 1, 2, 3, 4
 class Duo(gymnasium.Env):
     """Two agents see the step and their action. `how` says in which of the usual ways it answers."""
 
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"]}
 
     def __init__(self, how: str = "lists", limit: int = 100):
         self.how, self.limit, self.elapsed = how, limit, 0
@@ -156,9 +156,7 @@ def test_the_time_limit_is_a_cut_and_the_last_observation_the_true_one(name: str
         assert bool(game.step["last"]) == bool(game.step["truncated"]) == (step % 7 == 0)
         assert not game.groups[GROUP]["terminated"].any() and game.groups[GROUP]["alive"].all()
         if step == 7:
-            np.testing.assert_array_equal(
-                game.groups[GROUP]["next_observation"], raw.groups[GROUP]["next_observation"]
-            )
+            np.testing.assert_array_equal(game.groups[GROUP]["next_observation"], raw.groups[GROUP]["next_observation"])
             assert not np.array_equal(game.groups[GROUP]["observation"], game.groups[GROUP]["next_observation"])
 
 
@@ -263,7 +261,9 @@ def test_food_that_is_eaten_ends_the_episode_and_is_counted_in_levels() -> None:
 )
 def test_a_missing_package_is_a_line(name: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda each, *more: None if each == package else found(each, *more))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda each, *more: None if each == package else found(each, *more)
+    )
     with pytest.raises(MissingExtra, match=rf"pip install 'covey\[{extra}\]'"):
         play(name)
 

@@ -1,4 +1,4 @@
-"""The published VMAS. PyTorch is not among what the tests install: without it, they hold the message, and the rest waits."""
+"""The published VMAS. PyTorch is not among what the tests install: without it, only its message is tested."""
 
 from __future__ import annotations
 
@@ -60,5 +60,5 @@ def test_an_ending_is_one() -> None:
 
 @with_torch
 def test_what_there_is_not() -> None:
-    with pytest.raises(UsageError, match="task.scenario: VMAS has no scenario 'chess'"):
+    with pytest.raises(UsageError, match=r"task.scenario: VMAS has no scenario 'chess'"):
         play("vmas_torch/balance", scenario="chess")

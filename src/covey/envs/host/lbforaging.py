@@ -34,7 +34,9 @@ class ForagingConfig(PettingZooConfig):
     min_agent_level: int = 1  # lowest level of an agent
     max_agent_level: int = 2  # highest level of an agent
     min_food_level: int = 1  # lowest level of food
-    max_food_level: int | None = None  # highest level of food; null: the sum of the three lowest levels among the agents
+    max_food_level: int | None = (
+        None  # highest level of food; null: the sum of the three lowest levels among the agents
+    )
     normalise_reward: bool = True  # rewards of all agents for all food sum to 1
     penalty: float = 0.0  # what agents lose that try to eat food above their level
 
@@ -112,6 +114,7 @@ class ForagingSimulator(ParallelSimulator):
             picture.fill(row, column, COLOURS["green"], inset=2)
             picture.dots(row, column, int(world.field[row, column]))
         for agent in world.players:
-            picture.fill(*agent.position, COLOURS["blue"], inset=2)
-            picture.dots(*agent.position, agent.level)
+            row, column = agent.position
+            picture.fill(row, column, COLOURS["blue"], inset=2)
+            picture.dots(row, column, agent.level)
         return picture.pixels

@@ -3,8 +3,8 @@
 Substrates are what agents train on. Melting Pot's scenarios, in which trained bots play along, need the bots; they are
 not among what its source archive holds, and covey does not offer them.
 
-`import meltingpot` imports TensorFlow for those bots. A stand-in without any function takes its place during the import,
-in the worker process only.
+`import meltingpot` imports TensorFlow for those bots. A stand-in without any function takes its place during the
+import, in the worker process only.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class MeltingPotConfig(PettingZooConfig):
 
 
 class MeltingPotSimulator(ParallelSimulator):
-    """Knows which roles oppose each other. Players of one role are a group; where there is one role, all are `agents`."""
+    """Knows which roles oppose each other. Players of one role are a group; if all have the same, it is `agents`."""
 
     def __init__(self, config: MeltingPotConfig):
         super().__init__(config)
@@ -70,8 +70,8 @@ class MeltingPotSimulator(ParallelSimulator):
 class Players:
     """A substrate with PettingZoo's parallel interface: players are named by role, `prey_3`.
 
-    Each episode is a substrate that is built again, as Melting Pot itself does, with a seed of its own. That seed decides
-    little: built twice with the same one, substrates often differ from their first frame on, even in one process.
+    Each episode is a substrate that is built again, as Melting Pot itself does, with a seed of its own. That seed
+    decides little: built twice with one, substrates often differ from their first frame on, even in one process.
     """
 
     metadata: Mapping[str, Any] = {"render_modes": ["rgb_array"]}
@@ -98,7 +98,7 @@ class Players:
         self._world: Any = None
         self._unplayed: int | None = None  # the seed of a substrate that was built and not stepped yet
         self._begin(seed=0)
-        self._spec = self._world.observation_spec()[0]
+        self._spec: Mapping[str, Any] = self._observation_spec()
         own = [name for name in self._spec if name in self._config.individual_observation_names]
         self._seen = tuple(observations) or tuple(own)
         if wrong := [name for name in self._seen if name not in self._spec]:
@@ -112,7 +112,7 @@ class Players:
     def observation_space(self, agent: str) -> Any:
         from gymnasium import spaces
 
-        parts = {}
+        parts: dict[str, spaces.Space[Any]] = {}
         for name in self._seen:
             array = self._spec[name]
             image = array.dtype == np.uint8
@@ -165,6 +165,10 @@ class Players:
             self._world = self._library.build_from_config(self._config, roles=self._roles)
             self._timestep = self._world.reset()
         self._unplayed = seed
+
+    def _observation_spec(self) -> Mapping[str, Any]:
+        own: Mapping[str, Any] = self._world.observation_spec()[0]
+        return own
 
     def _observations(self) -> dict[str, Any]:
         return {

@@ -13,12 +13,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from covey.checks import at_least
+from covey.envs.config import Reward
 from covey.envs.host.pettingzoo.parallel import ParallelSimulator
 from covey.envs.host.pettingzoo.recipe import PettingZooConfig, Recipe
 from covey.envs.host.pictures import COLOURS, Grid
 from covey.envs.host.simulator import SimulatorStep
 from covey.envs.host.tuples import TupleEnvironment, require
-from covey.envs.config import Reward
 from covey.registry import OtherNames
 from covey.specs import MetricSpec
 from covey.task_fields import SHARED_REWARD_NAMES

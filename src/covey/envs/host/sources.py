@@ -23,8 +23,8 @@ def import_from(package: str, module: str, *, path: str | None, variable: str, w
     """A module of `package`, from the folder `path`, else from the one that the environment variable names, else as it
     is installed.
 
-    A folder is one that holds the package, or whose only such subfolder does, as unpacked archives have it. `what` needs
-    the package, and `how` tells how to come by it.
+    A folder is one that holds the package, or whose only such subfolder does, as unpacked archives have it. `what`
+    needs the package, and `how` tells how to come by it.
     """
     put_on_path(package, path=path, variable=variable)
     try:

@@ -89,7 +89,7 @@ class Battle:
             self._infos(),
         )
 
-    def _by_agent(self, values: Sequence[Any]) -> ByAgent:
+    def _by_agent(self, values: Any) -> ByAgent:
         return dict(zip(self.possible_agents, values, strict=True))
 
     def _infos(self) -> ByAgent:
@@ -114,7 +114,9 @@ ARMIES = {
     "terran": (("marine", "marauder", "medivac"), (0.45, 0.45, 0.1), "medivac"),
     "zerg": (("zergling", "hydralisk", "baneling"), (0.45, 0.45, 0.1), "baneling"),
 }
-SMACV2_HOW = "get https://github.com/oxwhirl/smacv2 with pip, which needs an old protobuf, so in an environment of its own"
+SMACV2_HOW = (
+    "get https://github.com/oxwhirl/smacv2 with pip, which needs an old protobuf, so in an environment of its own"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -158,12 +160,15 @@ class SmacV2Config(PettingZooConfig):
             "min_attack_range": 2,
             **self.kwargs,
         }
-        units = {"unit": "units", "higher_is_better": False}
         return Recipe(
             module="covey.envs.host.starcraft:make_smacv2",
             arguments={"game": game, "path": self.path},
             shared_reward=("agents",),
-            metrics={**WIN_RATE, "dead_allies": MetricSpec(**units), "dead_enemies": MetricSpec(unit="units")},
+            metrics={
+                **WIN_RATE,
+                "dead_allies": MetricSpec(unit="units", higher_is_better=False),
+                "dead_enemies": MetricSpec(unit="units"),
+            },
             returns="1 for a victory, -1 for a defeat" if self.reward_sparse else RETURNS,
         )
 
@@ -233,8 +238,8 @@ def make_smacv2(*, game: dict[str, Any], path: str | None, max_cycles: int) -> S
     place = Path(os.environ.get("SC2PATH", "~/StarCraftII")).expanduser()
     if not place.is_dir():
         raise MissingPackage(
-            f"{what} needs the game StarCraft II for Linux with SMACv2's maps: SC2PATH names its folder, and there is no "
-            f"{place}"
+            f"{what} needs the game StarCraft II for Linux with SMACv2's maps: SC2PATH names its folder, and there is "
+            f"no {place}"
         )
     return SmacV2(module.StarCraftCapabilityEnvWrapper(**game), max_cycles)
 
@@ -300,7 +305,9 @@ def make_smaclite(*, map: str, path: str | None) -> SmacLite:
 
     name = f"smaclite/{map}-v0"
     if name not in registration.registry:
-        known = [each.split("/")[1].removesuffix("-v0") for each in registration.registry if each.startswith("smaclite/")]
+        known = [
+            each.split("/")[1].removesuffix("-v0") for each in registration.registry if each.startswith("smaclite/")
+        ]
         raise UsageError(f"task.map: SMAClite has no map '{map}'; it has {', '.join(sorted(known))}")
     entry = registration.registry[name]
     make: Any = entry.entry_point

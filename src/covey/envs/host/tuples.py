@@ -1,8 +1,8 @@
 """Gymnasium environments of several agents: spaces, observations and actions are tuples with one entry per agent.
 
-That is how multi-agent environments were written for Gym, and no two agree on the rest: rewards are a list or one number
-for all, `terminated` is one flag or one for each. `TupleEnvironment` gives them PettingZoo's parallel interface, so that
-`ParallelSimulator` can step them.
+That is how multi-agent environments were written for Gym, and no two agree on the rest: rewards are a list or one
+number for all, `terminated` is one flag or one for each. `TupleEnvironment` gives them PettingZoo's parallel interface,
+so that `ParallelSimulator` can step them.
 """
 
 from __future__ import annotations
@@ -163,7 +163,9 @@ def make_registered(
             raise UsageError(f"task.id={id}: {error}") from None
     if name not in registration.registry:
         near = ", ".join(nearest(name, registration.registry))
-        raise UsageError(f"Gymnasium knows no '{name}'; nearest: {near} (a module that registers more goes before a colon)")
+        raise UsageError(
+            f"Gymnasium knows no '{name}'; nearest: {near} (a module that registers more goes before a colon)"
+        )
     entry = registration.registry[name]
     if entry.entry_point is None:
         raise UsageError(f"'{name}' can only be made as a batch, which covey does not step")

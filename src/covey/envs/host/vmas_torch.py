@@ -101,14 +101,18 @@ class Scenario:
 
     def step(self, actions: Mapping[str, Any]) -> tuple[ByAgent, ...]:
         kind = self._torch.float32 if self._continuous else self._torch.int64
-        chosen = [self._torch.as_tensor(np.atleast_1d(actions[name]), dtype=kind)[None] for name in self.possible_agents]
+        chosen = [
+            self._torch.as_tensor(np.atleast_1d(actions[name]), dtype=kind)[None] for name in self.possible_agents
+        ]
         observations, rewards, terminated, truncated, _ = self.batch.step(chosen)
         over, cut = bool(terminated[0]), bool(truncated[0])
         if over or cut:
             self.agents = []
         return (
             self._by_agent(observations),
-            {name: reward.item() for name, reward in self._by_agent(rewards).items()},  # of one number, by some in a row
+            {
+                name: reward.item() for name, reward in self._by_agent(rewards).items()
+            },  # of one number, by some in a row
             dict.fromkeys(self.possible_agents, over),
             dict.fromkeys(self.possible_agents, cut and not over),
             {},
