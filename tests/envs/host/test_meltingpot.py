@@ -142,7 +142,7 @@ def test_cooks_share_their_reward(folder: str) -> None:
 
 @pytest.mark.slow
 def test_every_substrate_has_a_task_with_its_own_limit(folder: str) -> None:
-    library = meltingpot.import_meltingpot("all", folder)
+    library = meltingpot.import_meltingpot(folder)
     ready = {entry.name.partition("/")[2]: entry for entry in tasks if entry.name.startswith("meltingpot/")}
     assert set(ready) == set(library.SUBSTRATES) and len(ready) == 49
     for name, entry in ready.items():
@@ -177,9 +177,7 @@ def test_a_missing_package_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *more: None if name == "dmlab2d" else found(name, *more)
     )
-    with pytest.raises(
-        MissingExtra, match=r"task 'meltingpot/clean_up' needs the extra: pip install 'covey\[meltingpot\]'"
-    ):
+    with pytest.raises(MissingExtra, match=r"Melting Pot needs the extra: pip install 'covey\[meltingpot\]'"):
         play("meltingpot/clean_up")
 
 

@@ -1,4 +1,4 @@
-"""SMACv2 and SMAClite. Neither ran here, as no registry has them: stand-ins with their interface did (tests/battles.py).
+"""SMACv2 and SMAClite. No registry has them, so stand-ins with their interface ran here (tests/battles.py).
 
 What is held here is covey's side of that interface: endings apart from cuts, who lives, masks, seeds, messages.
 """

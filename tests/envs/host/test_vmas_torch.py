@@ -24,7 +24,7 @@ def test_every_scenario_of_coveys_own_has_one() -> None:
 
 @no_torch
 def test_a_missing_package_is_a_line() -> None:
-    with pytest.raises(MissingExtra, match=r"task 'vmas_torch/balance' needs the extra: pip install 'covey\[vmas\]'"):
+    with pytest.raises(MissingExtra, match=r"the published VMAS needs the extra: pip install 'covey\[vmas\]'"):
         play("vmas_torch/balance")
 
 

@@ -74,7 +74,7 @@ def make_robot(
     *, scenario: str, agent_conf: str, agent_obsk: int, pad: bool, kwargs: Mapping[str, Any], render_mode: str
 ) -> Any:
     """The robot, without a time limit of its own."""
-    require("gymnasium_robotics", f"task 'mamujoco/{scenario}'", "mamujoco")
+    require("gymnasium_robotics", "MaMuJoCo", "mamujoco")
     import mujoco
     from gymnasium_robotics import mamujoco_v1
 

@@ -86,7 +86,7 @@ class Players:
         max_cycles: int,
         render_mode: str,
     ):
-        self._library = import_meltingpot(substrate, path)
+        self._library = import_meltingpot(path)
         self._config = limited(self._library, substrate, max_cycles)
         self._roles = tuple(roles) or tuple(self._config.default_player_roles)
         known = sorted(self._config.valid_roles)
@@ -192,9 +192,9 @@ def limited(library: Any, substrate: str, max_cycles: int) -> Any:
     return config
 
 
-def import_meltingpot(substrate: str, path: str | None) -> Any:
+def import_meltingpot(path: str | None) -> Any:
     """`meltingpot.substrate`, from the user's folder or as it is installed."""
-    what = f"task 'meltingpot/{substrate}'"
+    what = "Melting Pot"
     if "jax" not in sys.modules:  # chex imports it, and a worker has no business on an accelerator
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
     stand_in = ModuleType("tensorflow")

@@ -226,7 +226,7 @@ class SmacV2Simulator(BattleSimulator):
 
 def make_smacv2(*, game: dict[str, Any], path: str | None, max_cycles: int) -> SmacV2:
     """The battle. StarCraft II itself is found as pysc2 finds it: in SC2PATH, or in ~/StarCraftII."""
-    what = "task 'smacv2/…'"
+    what = "SMACv2"
     module = import_from(
         "smacv2",
         "smacv2.env.starcraft2.wrapper",
@@ -298,7 +298,7 @@ class SmacLite(Battle):
 
 def make_smaclite(*, map: str, path: str | None) -> SmacLite:
     """The battle on a map that SMAClite registers with Gymnasium."""
-    what = f"task 'smaclite/{map}'"
+    what = "SMAClite"
     require("gymnasium", what, "gymnasium")
     import_from("smaclite", "smaclite", path=path, variable="COVEY_SMACLITE", what=what, how=SMACLITE_HOW)
     from gymnasium.envs import registration

@@ -152,7 +152,7 @@ def make_registered(
     *, id: str, kwargs: Mapping[str, Any], limit_argument: str | None, max_cycles: int, render_mode: str
 ) -> TupleEnvironment:
     """The environment itself, without Gymnasium's wrappers, which check it as one of a single agent."""
-    require("gymnasium", "task 'gymnasium/any'", "gymnasium")
+    require("gymnasium", "an environment of Gymnasium", "gymnasium")
     from gymnasium.envs import registration
 
     module, _, name = id.rpartition(":")

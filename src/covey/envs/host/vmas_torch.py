@@ -45,7 +45,7 @@ class VmasTorchConfig(PettingZooConfig):
 def make_scenario(*, scenario: str, continuous_actions: bool, kwargs: Mapping[str, Any]) -> Scenario:
     """A batch of one environment, without a time limit of its own."""
     for package in ("torch", "vmas"):
-        require(package, f"task 'vmas_torch/{scenario}'", "vmas")
+        require(package, "the published VMAS", "vmas")
     torch, vmas = importlib.import_module("torch"), importlib.import_module("vmas")
     torch.set_num_threads(1)  # each process has a core
     try:
