@@ -58,8 +58,8 @@ class Group:
 class ParallelSimulator:
     """One copy of an environment in which all agents act at once.
 
-    What agents see is written into arrays by group, and each answer is a copy of them. So what an agent saw last remains
-    in its row after it left.
+    What agents see is written into arrays by group, of which each answer is a copy. So after an agent left, what it saw
+    last remains in its row.
     """
 
     def __init__(self, config: PettingZooConfig):
