@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from playing import Play
+from playing import Play, play
 
 from covey.envs.host.pettingzoo import parallel
 from covey.envs.host.pettingzoo.general import AnyConfig, make_any
@@ -65,6 +65,12 @@ def test_the_state_remains_the_last_good_one_after_an_agent_left() -> None:
         game.advance()
         states.append(float(game.step["next_state"][0]))
     assert states == [1, 1, 1, 1] and float(game.step["state"][0]) == 0  # that of the new episode
+
+
+def test_what_is_called_state_need_not_be_one() -> None:
+    game = play("pettingzoo/any", module="classic/rps-v2", time_limit=3)  # keeps a dictionary under that name
+    assert game.spec.state_shape is None and game.spec.groups["agents"].observation_shape == (4,)
+    assert make("Duo", state=False).spec.state_shape is None
 
 
 def test_a_state_that_fails_while_all_live_is_an_error() -> None:
@@ -143,11 +149,11 @@ def test_prefixes() -> None:
 
 
 def test_a_configuration_can_name_groups_and_teams() -> None:
-    game = make("Duo", groups={"left": ["walker_0"], "right": "walker_1"}, teams=(("left",), ("right",)))
+    game = make("Duo", agent_groups={"left": ["walker_0"], "right": "walker_1"}, teams=(("left",), ("right",)))
     assert list(game.spec.groups) == ["left", "right"] and game.spec.teams == (("left",), ("right",))
     game.advance(left=[2], right=[1])
     assert game.groups["left"]["reward"].tolist() == [2] and game.groups["right"]["reward"].tolist() == [1]
-    assert list(make("Duo", groups={"everyone": "walker"}).spec.groups) == ["everyone"]
+    assert list(make("Duo", agent_groups={"everyone": "walker"}).spec.groups) == ["everyone"]
 
 
 def test_groups_that_do_not_fit_are_refused() -> None:
@@ -156,12 +162,17 @@ def test_groups_that_do_not_fit_are_refused() -> None:
             make(toy, **fields)
         return str(caught.value)
 
-    assert error("Duo", groups={"x": ["walker_0"]}) == "groups: agent walker_1 is in no group; each must be in one"
-    assert error("Duo", groups={"x": "walker", "y": ["walker_1"]}) == (
-        "groups: agent walker_1 is in 2 groups; each must be in one"
+    assert (
+        error("Duo", agent_groups={"x": ["walker_0"]})
+        == "agent_groups: agent walker_1 is in no group; each must be in one"
     )
-    assert error("Duo", groups={"x": "runner"}) == ("groups.x: there is no agent runner; agents are walker_0, walker_1")
-    assert error("Many", groups={"x": "archer", "y": "knight"}) == (
+    assert error("Duo", agent_groups={"x": "walker", "y": ["walker_1"]}) == (
+        "agent_groups: agent walker_1 is in 2 groups; each must be in one"
+    )
+    assert error("Duo", agent_groups={"x": "runner"}) == (
+        "agent_groups.x: there is no agent runner; agents are walker_0, walker_1"
+    )
+    assert error("Many", agent_groups={"x": "archer", "y": "knight"}) == (
         "group x: archer_0 and archer_1 have different spaces; put them in two groups"
     )
     assert "must name each of the groups" in error("Duo", teams=(("red",),))

@@ -19,6 +19,7 @@ from covey.envs.host.pettingzoo import recipe
 from covey.envs.host.pettingzoo.general import AnyConfig, make_any
 from covey.envs.host.simulator import Source
 from covey.errors import CoveyError, UsageError
+from covey.experiment.configuration.compose import compose
 from covey.registry import build_config, tasks
 
 TOYS = "zoo"
@@ -173,3 +174,25 @@ def test_limits_of_benchmarl_and_pettingzoo_have_their_own_names() -> None:
     )
     assert (config.num_walkers, config.time_limit, config.reward) == (4, 70, Reward.shared)
     assert config.recipe().arguments["shared_reward"] and config.recipe().shared_reward == ("agents",)
+
+
+def test_a_command_line_can_say_all_of_it() -> None:
+    words = (
+        "task=pettingzoo/any task.module=butterfly/knights_archers_zombies-v11 task.kwargs.num_archers=3 "
+        "task.agent_groups={shooters:[archer],others:knight} task.teams=[[shooters],[others]] task.max_cycles=30"
+    )
+    task = compose(words.split()).task.config
+    assert task.kwargs == {"num_archers": 3} and task.time_limit == 30
+    spec = make_any(task).spec
+    assert {name: group.num_agents for name, group in spec.groups.items()} == {"shooters": 3, "others": 2}
+    assert spec.teams == (("shooters",), ("others",))
+
+
+@pytest.mark.parametrize("name", ["pettingzoo/any", *READY])
+def test_every_task_can_be_composed(name: str) -> None:
+    assert compose([f"task={name}"]).task.config == tasks[name].defaults()
+
+
+def test_algorithms_without_continuous_actions_get_discrete_ones() -> None:
+    assert compose(["algorithm=qmix", "task=pettingzoo/simple_spread"]).task.config.continuous_actions is False
+    assert compose(["algorithm=maddpg", "task=pettingzoo/simple_spread"]).task.config.continuous_actions is True

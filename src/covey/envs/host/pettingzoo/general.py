@@ -24,7 +24,7 @@ class AnyConfig(PettingZooConfig):
     turns: bool = False  # one agent acts at a time, and a step is one move
     # agents by group, each by its name or the prefix of several: `{archers: [archer], knights: [knight]}`; empty: by
     # the prefixes of their names
-    groups: dict[str, Any] = dataclasses.field(default_factory=dict)
+    agent_groups: dict[str, Any] = dataclasses.field(default_factory=dict)
     # groups that cooperate; teams oppose each other, and the first is the one that counts: `[[red], [blue]]`; empty:
     # all groups do
     teams: tuple[tuple[str, ...], ...] = ()
@@ -43,7 +43,7 @@ class AnyConfig(PettingZooConfig):
             module=self.module,
             arguments=self.kwargs,
             turns=self.turns,
-            groups=self.groups,
+            groups=self.agent_groups,
             teams=self.teams,
             sequence_length=self.sequence_length,
             image_stride=self.image_stride,

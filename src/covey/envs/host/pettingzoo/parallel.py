@@ -319,13 +319,13 @@ def named_groups(agents: Sequence[str], groups: Mapping[str, str | Sequence[str]
         for entry in entries:
             found = [agent for agent in agents if agent == entry or prefix_of(agent) == entry]
             if not found:
-                raise UsageError(f"groups.{group}: there is no agent {entry}; agents are {', '.join(agents[:12])}")
+                raise UsageError(f"agent_groups.{group}: there is no agent {entry}; agents are {', '.join(agents[:12])}")
             named[group] += [agent for agent in found if agent not in named[group]]
     counts = {agent: sum(agent in members for members in named.values()) for agent in agents}
     wrong = [agent for agent, count in counts.items() if count != 1]
     if wrong:
         how = "no group" if counts[wrong[0]] == 0 else f"{counts[wrong[0]]} groups"
-        raise UsageError(f"groups: agent {wrong[0]} is in {how}; each must be in one")
+        raise UsageError(f"agent_groups: agent {wrong[0]} is in {how}; each must be in one")
     return named
 
 
@@ -397,6 +397,8 @@ def one_number(reward: Any, agent: str) -> float:
 
 def environment_state(environment: Any) -> Any:
     """An environment's own global state as float32; None for a picture, which is of no use as numbers from 0 to 255."""
+    if not callable(environment.state):  # some keep other things under that name
+        return None
     state = np.asarray(environment.state())
     return None if state.dtype == np.uint8 and state.ndim == 3 else state.astype(np.float32)
 
