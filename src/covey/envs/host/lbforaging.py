@@ -34,9 +34,8 @@ class ForagingConfig(PettingZooConfig):
     min_agent_level: int = 1  # lowest level of an agent
     max_agent_level: int = 2  # highest level of an agent
     min_food_level: int = 1  # lowest level of food
-    max_food_level: int | None = (
-        None  # highest level of food; null: the sum of the three lowest levels among the agents
-    )
+    # highest level of food; null: the sum of the three lowest levels among the agents
+    max_food_level: int | None = None
     normalise_reward: bool = True  # rewards of all agents for all food sum to 1
     penalty: float = 0.0  # what agents lose that try to eat food above their level
 
