@@ -38,7 +38,7 @@ class Duo:
 
     def reset(self, seed: int | None = None, options: Any = None) -> Any:
         self.seed, self.elapsed, self.agents = (seed or 0) % 1000, 0, self.possible_agents[:]
-        answer = {agent: self.see(0) for agent in self.agents}, {agent: {} for agent in self.agents}
+        answer: Any = {agent: self.see(0) for agent in self.agents}, {agent: {} for agent in self.agents}
         return answer[0] if self.trap == "old reset" else answer
 
     def see(self, action: int) -> Any:
