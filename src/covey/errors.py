@@ -22,6 +22,13 @@ class MissingExtra(UsageError):
         super().__init__(f"{what} needs the extra: pip install 'covey[{extra}]'")
 
 
+class MissingPackage(MissingExtra):
+    """Something asked for needs a package that no extra installs, because no registry has it; `message` says how to."""
+
+    def __init__(self, message: str):
+        UsageError.__init__(self, message)
+
+
 class UnfitInput(UsageError):
     """A model cannot take the inputs of its network.
 

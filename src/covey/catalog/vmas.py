@@ -6,7 +6,7 @@ from typing import Any
 from covey.errors import UsageError
 from covey.registry import import_attribute, register_task
 
-_SCENARIOS = {  # the file's name: (the scenario's class, what it is about)
+SCENARIOS = {  # the file's name: (the scenario's class, what it is about)
     "balance": ("Balance", "a package on a line to a goal, lifted from below and not dropped"),
     "ball_passage": ("BallPassage", "a ball through a gap in a wall to a goal"),
     "ball_trajectory": ("BallTrajectory", "a ball between two agents, at a given speed along a circle"),
@@ -46,6 +46,6 @@ def _make(path: str, config: Any) -> Any:
         raise UsageError(f"task: {error}") from error
 
 
-for _name, (_class, _description) in _SCENARIOS.items():
+for _name, (_class, _description) in SCENARIOS.items():
     _path = f"covey.envs.vmas.scenarios.{_name}:{_class}"
     register_task(f"vmas/{_name}", functools.partial(_make, _path), config=f"{_path}Config", description=_description)

@@ -1,0 +1,178 @@
+"""Gymnasium environments of several agents: spaces, observations and actions are tuples with one entry per agent.
+
+That is how multi-agent environments were written for Gym, and no two agree on the rest: rewards are a list or one
+number for all, `terminated` is one flag or one for each. `TupleEnvironment` gives them PettingZoo's parallel interface,
+so that `ParallelSimulator` can step them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from covey.envs.host.pettingzoo.parallel import ParallelSimulator
+from covey.envs.host.pettingzoo.recipe import PettingZooConfig, Recipe
+from covey.envs.host.pettingzoo.spaces import MASK
+from covey.envs.host.simulator import SimulatorError
+from covey.errors import MissingExtra, UsageError, nearest
+
+ByAgent = dict[str, Any]
+
+
+class TupleEnvironment:
+    """A parallel environment over one that answers in tuples. Its agents are `agent_0`, `agent_1`, …
+
+    `get_avail_actions()` and `get_state()`, which many such environments have, are its masks and its global state.
+    """
+
+    def __init__(self, environment: Any):
+        self.environment = environment
+        observed, acted = parts_of(environment.observation_space), parts_of(environment.action_space)
+        self.possible_agents = [f"agent_{number}" for number in range(len(acted))]
+        self.agents: list[str] = []
+        self._observed = dict(zip(self.possible_agents, observed, strict=True))
+        self._acted = dict(zip(self.possible_agents, acted, strict=True))
+        self._masked = hasattr(environment, "get_avail_actions")
+
+    @property
+    def unwrapped(self) -> Any:
+        return self.environment
+
+    @property
+    def metadata(self) -> Any:
+        return self.environment.metadata
+
+    def observation_space(self, agent: str) -> Any:
+        return self._observed[agent]
+
+    def action_space(self, agent: str) -> Any:
+        return self._acted[agent]
+
+    def reset(self, seed: int) -> tuple[ByAgent, ByAgent]:
+        answer = self.environment.reset(seed=seed)
+        self.agents = self.possible_agents
+        return self._by_agent(answer[0], "observations"), self._infos()
+
+    def step(self, actions: Mapping[str, Any]) -> tuple[ByAgent, ByAgent, ByAgent, ByAgent, ByAgent]:
+        """A step with everybody's action; those of agents that have left are 0, whatever that means."""
+        chosen = [actions[name] if name in actions else self._nothing(name) for name in self.possible_agents]
+        observations, rewards, terminated, truncated, _ = self.environment.step(chosen)
+        terminations, truncations = self._by_agent(terminated, "terminated"), self._by_agent(truncated, "truncated")
+        acted = self.agents
+        self.agents = [name for name in acted if not terminations[name] and not truncations[name]]
+        return (
+            self._by_agent(observations, "observations"),
+            {name: reward for name, reward in self._by_agent(rewards, "rewards").items() if name in acted},
+            terminations,
+            truncations,
+            self._infos(),
+        )
+
+    def state(self) -> np.ndarray:
+        if not hasattr(self.environment, "get_state"):
+            raise NotImplementedError
+        return np.asarray(self.environment.get_state())
+
+    def render(self) -> Any:
+        return self.environment.render()
+
+    def close(self) -> None:
+        self.environment.close()
+
+    def _by_agent(self, values: Any, what: str) -> ByAgent:
+        """One value for each agent, of a tuple of them or of one for all."""
+        if not isinstance(values, (tuple, list)) and np.ndim(values) == 0:
+            return dict.fromkeys(self.possible_agents, values)
+        if len(values) != len(self.possible_agents):
+            raise SimulatorError(f"{what} are {len(values)}, agents {len(self.possible_agents)}")
+        return dict(zip(self.possible_agents, values, strict=True))
+
+    def _infos(self) -> ByAgent:
+        if not self._masked:
+            return {}
+        masks = self._by_agent(self.environment.get_avail_actions(), "masks")
+        return {name: {MASK: mask} for name, mask in masks.items()}
+
+    def _nothing(self, agent: str) -> Any:
+        space = self._acted[agent]
+        return np.zeros(space.shape, space.dtype) if space.shape else 0
+
+
+def parts_of(space: Any) -> Sequence[Any]:
+    """The agents' own spaces in a tuple of them."""
+    parts = getattr(space, "spaces", space)
+    if not isinstance(parts, (tuple, list)):
+        raise UsageError(
+            f"{type(space).__name__} is the space of one agent; covey takes environments of several, with Tuple spaces"
+        )
+    return parts
+
+
+def require(package: str, what: str, extra: str) -> None:
+    """Raises MissingExtra where a package is not installed."""
+    if importlib.util.find_spec(package) is None:
+        raise MissingExtra(what, extra)
+
+
+# ------------------------------------------------------------------------------------------- any of them, by its name
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GymnasiumConfig(PettingZooConfig):
+    """Which environment, and how covey makes it."""
+
+    time_limit: int = 500
+    # the name under which Gymnasium knows it, after the module that registers it: `rware:rware-tiny-2ag-v2`
+    id: str = ""
+    kwargs: dict[str, Any] = dataclasses.field(default_factory=dict)  # arguments for it: `task.kwargs={sight: 3}`
+    # the argument with which the environment limits its own episodes, which is often reported as an ending; covey then
+    # sets it above task.time_limit
+    limit_argument: str | None = None
+
+    other_names: ClassVar[Any] = {}
+
+    def recipe(self) -> Recipe:
+        if not self.id:
+            raise UsageError("task.id says which environment, for example task.id=rware:rware-tiny-2ag-v2")
+        arguments = {"id": self.id, "kwargs": self.kwargs, "limit_argument": self.limit_argument}
+        return Recipe(module="covey.envs.host.tuples:make_registered", arguments=arguments)
+
+
+def make_gymnasium(config: GymnasiumConfig) -> ParallelSimulator:
+    """A simulator of an environment that Gymnasium knows by name."""
+    return ParallelSimulator(config)
+
+
+def make_registered(
+    *, id: str, kwargs: Mapping[str, Any], limit_argument: str | None, max_cycles: int, render_mode: str
+) -> TupleEnvironment:
+    """The environment itself, without Gymnasium's wrappers, which check it as one of a single agent."""
+    require("gymnasium", "an environment of Gymnasium", "gymnasium")
+    from gymnasium.envs import registration
+
+    module, _, name = id.rpartition(":")
+    if module:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise UsageError(f"task.id={id}: {error}") from None
+    if name not in registration.registry:
+        near = ", ".join(nearest(name, registration.registry))
+        raise UsageError(
+            f"Gymnasium knows no '{name}'; nearest: {near} (a module that registers more goes before a colon)"
+        )
+    entry = registration.registry[name]
+    if entry.entry_point is None:
+        raise UsageError(f"'{name}' can only be made as a batch, which covey does not step")
+    make = entry.entry_point if callable(entry.entry_point) else registration.load_env_creator(entry.entry_point)
+    arguments = {**entry.kwargs, **kwargs}
+    if limit_argument is not None:
+        arguments[limit_argument] = max_cycles
+    if "render_mode" in inspect.signature(make).parameters:
+        arguments.setdefault("render_mode", render_mode)
+    return TupleEnvironment(make(**arguments))
