@@ -51,6 +51,8 @@ class FieldRole:
     # newer than folders of benchmarks that must still be found: it is in the identity unless it has its default
     newer: bool = False
     resumable: bool = False  # `covey resume` may change it
+    # `Training.set_field` may change it between chunks: it sets shapes within an iteration, and none of the train state
+    changeable: bool = False
     compared: bool = True  # reports tell runs apart by it; no: it says where, how long or how watched a run is
     compiled: bool = True  # the compiled programs depend on it
 

@@ -99,7 +99,8 @@ def init_coefficients(config: Any, *names: str) -> dict[str, Array]:
     """The named fields of a configuration as numbers in the learner's state.
 
     Functions read them from there, so that schedules can scale them, and callbacks and populations can set them while
-    training runs. Fields that switch code on or off, or that set shapes, stay in the configuration.
+    training runs. Fields that switch code on or off, or that set shapes, are in the configuration; those of the latter
+    that the state does not depend on may change between chunks (`fields.FieldRole.changeable`).
     """
     return {name: jnp.float32(getattr(config, name)) for name in names}
 

@@ -175,7 +175,7 @@ class ReplayConfig(CollectingConfig):
     learns_from: ClassVar[str] = "replay"
     loop: str = "replay"
     rollout_length: int = 8
-    updates: int = 32  # gradient updates in each iteration
+    updates: int = field(32, changeable=True)  # gradient updates in each iteration
     random_frames: Large = 2_000  # frames acted at random before learning starts
     buffer: BufferConfig = dataclasses.field(default_factory=BufferConfig)  # the replay buffer
 

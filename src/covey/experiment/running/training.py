@@ -28,6 +28,7 @@ from covey.experiment.recording.lease import LeaseLost
 from covey.experiment.recording.recorder import Diverged, Progress, Recorder, finish_all
 from covey.experiment.recording.run_directory import RunDirectory
 from covey.experiment.running.build import Parts
+from covey.experiment.running.changes import Variant, changes_with, describe_changes
 from covey.experiment.running.console import Console, Summary
 from covey.experiment.running.programs import Programs
 from covey.loops.base import join_seeds, of_seed
@@ -39,7 +40,8 @@ ABSOLUTE_ROUNDS = 10  # the absolute metric plays this many times an evaluation'
 
 
 class Callback(Protocol):
-    """A user's own code between chunks; all methods are optional. It may read everything and set coefficients."""
+    """A user's own code between chunks; all methods are optional. It may read everything, set coefficients, and set
+    fields that are `changeable`."""
 
     def on_iteration(self, training: Training, metrics: Mapping[str, float]) -> None: ...
     def on_evaluation(self, training: Training, values: Mapping[str, np.ndarray]) -> None: ...
@@ -81,6 +83,7 @@ class Training:
     ):
         assert len(seeds) == parts.num_seeds and not (callbacks and len(seeds) > 1)
         self.config, self.run_directory = seeds[0]
+        self._as_begun = Variant(config=self.config, parts=parts, programs=programs)
         experiment = self.config.experiment
         self.parts = parts
         self._loop = parts.loop
@@ -135,6 +138,29 @@ class Training:
             changed = part.coefficients | {name: jax.device_put(np.asarray(value, old.dtype), old.sharding)}
             learner[group] = dataclasses.replace(part, coefficients=changed)
         self._set_learner(learner)
+
+    def set_field(self, path: str, value: Any) -> None:
+        """Sets a field of the configuration that is `changeable` (`algorithm.num_minibatches`), from the next iteration
+        on.
+
+        The state stays as it is. Training is compiled again, unless it was for these values before. Checkpoints hold
+        what was changed, so that a resumed run continues with it; config.yaml stays as the run began.
+        """
+        changes = changes_with(self._as_begun.config, self.progress.changes, path, value)
+        if changes != self.progress.changes:
+            self._change_fields(changes, describe_changes({path: value}))
+            for recorder in self._recorders:
+                recorder.progress.changes = changes
+
+    def _change_fields(self, changes: Mapping[str, Any], what: str) -> None:
+        """Goes on with `changes` of what the run began with; `what` of them is new."""
+        compiles = self.config.jit and not self._as_begun.is_compiled(changes)
+        self.console.line(f"from {self.frames:,} frames on: {what}{'; compiling training again' if compiles else ''}")
+        started = time.monotonic()
+        variant = self._as_begun.changed(changes)
+        self.config, self.parts, self._programs = variant.config, variant.parts, variant.programs
+        self._loop = variant.parts.loop
+        self._spend(compiling=time.monotonic() - started)
 
     def _set_learner(self, learner: PyTree) -> None:
         """Puts another learner, by group, into the state; partners stay."""
@@ -196,6 +222,8 @@ class Training:
         for recorder, saved in zip(self._recorders, restored, strict=True):
             recorder.go_on(saved)
         self.console.line(f"resumed at {self.frames:,} frames")
+        if changes := self.progress.changes:
+            self._change_fields(changes, describe_changes(changes))
 
     def _seat_partners(self) -> None:
         """Puts in what partners act with; all seeds have the same."""
