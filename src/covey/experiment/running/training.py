@@ -66,6 +66,20 @@ class Evaluation:
     started: float
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Chunk:
+    """Iterations that the device may still be busy with.
+
+    size      how many they are
+    history   metrics by name, [max_iterations, …] of which the first `size` count
+    started   when they were sent, or could begin, by the monotonic clock
+    """
+
+    size: int
+    history: dict[str, Array]
+    started: float
+
+
 class Training:
     """Training from a fresh start or a checkpoint to the end, of one seed, or of several at once: `parts.num_seeds`.
 
@@ -309,11 +323,11 @@ class Training:
             first = None
         pending = self._dispatch() if self.iteration < self.num_iterations else None
         while pending is not None:
-            size, history, started = pending
-            chunk = {name: np.asarray(values)[:size] for name, values in history.items()}  # waits for the device
-            seconds = time.monotonic() - started
+            size = pending.size
+            metrics = {name: np.asarray(values)[:size] for name, values in pending.history.items()}  # waits
+            seconds = time.monotonic() - pending.started
             self._spend(training=seconds)
-            by_seed = self._by_seed(chunk, axis=1)
+            by_seed = self._by_seed(metrics, axis=1)
             also = "; `covey resume` of the other seeds goes on without it" if self._together else ""
             try:
                 for recorder, own in zip(self._recorders, by_seed, strict=True):
@@ -341,7 +355,8 @@ class Training:
             if evaluation is not None:
                 values = self._wait_for_evaluation(evaluation)
                 if pending is not None:
-                    pending = (pending[0], pending[1], time.monotonic())  # it could only begin after the evaluation
+                    # It could only begin after the evaluation.
+                    pending = dataclasses.replace(pending, started=time.monotonic())
                 improved = self._record_evaluation(values, evaluation.plan)
                 if any(improved) and saved_state is not None:
                     for tree, best in zip(saved_state, self._on_host({"best": learned_part(self.best)}), strict=True):
@@ -360,7 +375,7 @@ class Training:
         with self._received.raised(not self.config.jit):
             return program(*arguments)
 
-    def _dispatch(self) -> tuple[int, dict[str, Array], float] | None:
+    def _dispatch(self) -> Chunk | None:
         """Sends the next chunk to the device and does not wait; None at the end."""
         ends = [self.num_iterations]
         for interval in (self.evaluation_interval, self.checkpoint_interval):
@@ -372,7 +387,7 @@ class Training:
             return None
         started = time.monotonic()
         self.state, history = self._compute(self._programs.advance, self.state, np.int32(size))
-        return size, history, started
+        return Chunk(size=size, history=history, started=started)
 
     def _is_due(self, interval: int) -> bool:
         return self.iteration == self.num_iterations or bool(interval and self.iteration % interval == 0)
