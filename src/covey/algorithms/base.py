@@ -19,7 +19,7 @@ from covey.networks.network import Model, make_model
 from covey.ops.devices import mean_over_devices
 from covey.ops.operations import one_operation
 from covey.ops.seeds import any_seed
-from covey.registry import ActionKind
+from covey.registry import ActionKind, Configuration
 from covey.types import (
     ActionSpec,
     Algorithm,
@@ -42,7 +42,7 @@ LossHook = Callable[[str, PyTree, PyTree], tuple[Array, dict[str, Array]]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AlgorithmConfig:
+class AlgorithmConfig(Configuration):
     """What covey reads of every algorithm's configuration. An algorithm's dataclass inherits from this one, and has a
     field or a property of the same name where the default does not fit."""
 

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Self
 from covey.checks import LARGEST_INT, Large, at_least, check_divides
 from covey.data.buffer import BufferConfig, Place
 from covey.fields import field
+from covey.registry import Configuration
 
 LOGGERS = ("console", "json", "mlflow", "tensorboard", "wandb")
 
@@ -33,7 +34,7 @@ OF_WATCHING = {"identity": False, "resumable": True, "compared": False, "compile
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExperimentConfig:
+class ExperimentConfig(Configuration):
     """Fields of every loop. Intervals are in frames; they and `frames` round up to whole iterations."""
 
     learns_from: ClassVar[str] = "experience"  # for messages

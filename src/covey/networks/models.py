@@ -118,6 +118,10 @@ class RecurrentConfig(LayersConfig):
     hidden_size: int = 128  # size of the memory
     layers_after: tuple[int, ...] = (128,)  # sizes of the dense layers after the memory
 
+    @property
+    def has_memory(self) -> bool:
+        return True
+
 
 class RecurrentModel(nnx.Module):
     def __init__(

@@ -35,6 +35,7 @@ FIELDS = {
     "model.layers": [8],
 }
 PPO = {"algorithm.num_minibatches": 2, "algorithm.epochs": 1}
+SMALL = ("experiment.devices=1", "model.layers=[8]", "buffer.size=512")
 REPLAY = {"experiment.updates": 2, "experiment.random_frames": 0, "buffer.size": 512, "buffer.batch_size": 16}
 
 
@@ -177,7 +178,7 @@ def test_what_is_refused(path, value, message):
 
 def test_minibatches_have_no_effect_beside_their_size():
     config = compose(["task=probe/copy", "algorithm=ippo", "algorithm.minibatch_size=64"])
-    with pytest.raises(CoveyError, match="no effect beside algorithm.minibatch_size=64"):
+    with pytest.raises(CoveyError, match=r"no effect beside algorithm\.minibatch_size=64"):
         changes_with(config, {}, "algorithm.num_minibatches", 4)
     freed = changes_with(config, {}, "algorithm.minibatch_size", None)
     assert freed == {"algorithm.minibatch_size": None}

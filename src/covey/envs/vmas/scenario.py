@@ -38,7 +38,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from covey.envs.base import Actions, Reward, SuiteConfig, first_step, next_step, present_sharing, present_teams
+from covey.envs.base import (
+    Actions,
+    ReferencePolicy,
+    Reward,
+    SuiteConfig,
+    first_step,
+    next_step,
+    present_sharing,
+    present_teams,
+)
 from covey.envs.vmas import physics
 from covey.envs.vmas.dynamics import Dynamics, DynamicsKind, Holonomic, make_dynamics
 from covey.envs.vmas.world import Agent, Colour, World, WorldState
@@ -63,6 +72,10 @@ class VmasConfig(SuiteConfig):
         "plot_grid": None,
         "visualize_semidims": None,
     }
+
+    @property
+    def with_discrete_actions(self) -> VmasConfig:
+        return dataclasses.replace(self, continuous_actions=False)
 
     # actions are numbers; false: each dimension is one of three values, all together one choice
     continuous_actions: bool = True
@@ -187,7 +200,7 @@ class VmasEnv:
         self.groups = group_agents([self.world.agents[i].name for i in self._acting])
 
     @property
-    def reference_policies(self) -> Mapping[str, Callable[[Array], Array]]:
+    def reference_policies(self) -> Mapping[str, ReferencePolicy]:
         return self.scenario.reference_policies() if self.scenario.config.continuous_actions else {}
 
     @functools.cached_property

@@ -121,13 +121,17 @@ def compose(overrides: Sequence[str]) -> Config:
 
 def _with_discrete_actions(config: Config, keys: Sequence[str], layers: Sequence[Preset]) -> Config:
     """Discrete actions for algorithms that have no others, on tasks that let one choose and where nobody did."""
-    chosen = "task.continuous_actions" in keys or any("continuous_actions" in p.section("task")[1] for p in layers)
+    from covey.envs.base import TaskConfig  # imports JAX, as the task's own dataclass has by now
+
+    fields = config.task.config
     capabilities = registry.algorithms[config.algorithm.registered].capabilities
-    only_discrete = registry.ActionKind.continuous not in capabilities.actions
-    if chosen or not only_discrete or not getattr(config.task.config, "continuous_actions", False):
+    if registry.ActionKind.continuous in capabilities.actions or not isinstance(fields, TaskConfig):
         return config
-    fields = dataclasses.replace(config.task.config, continuous_actions=False)
-    return dataclasses.replace(config, task=dataclasses.replace(config.task, config=fields))
+    discrete = fields.with_discrete_actions
+    changed = [name for name, value in vars(fields).items() if vars(discrete)[name] != value]
+    if any(f"task.{name}" in keys or any(name in p.section("task")[1] for p in layers) for name in changed):
+        return config
+    return dataclasses.replace(config, task=dataclasses.replace(config.task, config=discrete))
 
 
 def _is_choice(key: str) -> bool:
@@ -258,7 +262,7 @@ def _with_own_names(values: Sequence[Assignment], scopes: Mapping[str, Any]) -> 
     result = []
     for item in values:
         scope, _, name = item.key.partition(".")
-        others = getattr(scopes.get(scope), "other_names", {})
+        others = registry.other_names(scopes.get(scope))
         if name not in others:
             result.append(item)
             continue

@@ -31,7 +31,7 @@ import numpy as np
 from covey.algorithms.base import make_team
 from covey.algorithms.random import make_random_group
 from covey.algorithms.seats import Seat, SeatedActing, Seating, seat_partners
-from covey.envs.base import Env, first_step
+from covey.envs.base import Env, first_step, reference_policies
 from covey.errors import CoveyError, UsageError, unknown_name
 from covey.experiment.configuration.config import Config, to_dict
 from covey.experiment.configuration.partners import RANDOM, REFERENCE, ROTATE
@@ -126,11 +126,8 @@ def make_partner(env: Env, group: str, source: str, trust: bool = False) -> tupl
     return _member(load(source, trust=trust), env, group, group)
 
 
-def _make_reference(env: Any, group: str) -> Algorithm:
-    innermost = env
-    while not hasattr(innermost, "reference_policies") and hasattr(innermost, "env"):
-        innermost = innermost.env
-    policies = getattr(innermost, "reference_policies", {})
+def _make_reference(env: Env, group: str) -> Algorithm:
+    policies = reference_policies(env)
     if group not in policies:
         known = f"there is one for {', '.join(policies)}" if policies else "it has none"
         raise UsageError(f"partners.{group}={REFERENCE}: the task has no reference policy for this group; {known}")
