@@ -244,9 +244,9 @@ def make_team(parts: Mapping[str, Algorithm], hooks: Hooks = Hooks()) -> Algorit
                 states[group], found[group], priorities[group] = part.update(state[group], own, keys[group], progress)
                 continue
             together = part.joint.groups
-            members = {name: parts[name].joint.member for name in together}  # type: ignore[union-attr]
+            bundles = {name: parts[name].joint.bundle for name in together}  # type: ignore[union-attr]
             before = {name: state[name] for name in together}
-            new, metrics, td_errors = part.joint.update(members, before, own, keys[group], progress)
+            new, metrics, td_errors = part.joint.update(bundles, before, own, keys[group], progress)
             states, found, priorities = states | new, found | metrics, priorities | td_errors
         by_name = {
             f"{group}/{name}": value for group in parts for name, value in (found[group] | hooked[group][1]).items()

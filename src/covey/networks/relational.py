@@ -189,7 +189,7 @@ class GnnModel(nnx.Module):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SetConfig(LayersConfig):
-    over: Over = Over.agents  # what the members of a set are
+    over: Over = Over.agents  # what the elements of a set are
     # where rows are in a flat observation: [first entry, number, size]; the rest goes to each row; null: it has rows of
     # its own
     rows: tuple[int, ...] | None = None
@@ -270,9 +270,9 @@ class DeepSetsConfig(SetConfig):
     """Deep sets (Zaheer et al., 2017): f(aggregate of g(x)) over the rows of an observation. Over agents, f also sees
     the agent's own g(x), so that each has features of its own."""
 
-    layers: tuple[int, ...] = (128, 128)  # sizes of the dense layers applied to each member, before they are aggregated
+    layers: tuple[int, ...] = (128, 128)  # sizes of the dense layers applied to each element before aggregation
     layers_after: tuple[int, ...] = (128,)  # sizes of the dense layers applied to the aggregate
-    aggregation: Aggregation = Aggregation.mean  # how members' features are put together
+    aggregation: Aggregation = Aggregation.mean  # how elements' features are put together
 
 
 class DeepSetsModel(nnx.Module):
@@ -305,7 +305,7 @@ def split_rows(x: Array, rows: tuple[int, ...] | None) -> Array:
 
 
 def _shape_of_rows(name: str, config: SetConfig, input_shape: tuple[int, ...]) -> tuple[int, ...]:
-    """What the sets' members are like; raises where observations are none."""
+    """What the sets' elements are like; raises where observations are none."""
     flat = config.over is Over.agents or config.rows is not None
     if len(input_shape) != (1 if flat else 2):
         instead = "over=rows" if config.over is Over.agents else "rows=[first, number, size]" if not flat else ""

@@ -209,12 +209,12 @@ class VmasEnv:
         return EnvSpec(
             groups={
                 name: GroupSpec(
-                    num_agents=len(members),
+                    num_agents=len(indices),
                     observation_shape=rows[name].shape[1:],
-                    action=self._action_spec(self._agent(members[0])),
+                    action=self._action_spec(self._agent(indices[0])),
                     shared_reward=self.scenario.shares_reward(name) and not self.scenario.config.shaping,
                 )
-                for name, members in self.groups.items()
+                for name, indices in self.groups.items()
             },
             time_limit=self.scenario.config.time_limit,
             metrics=self.scenario.metric_specs,
@@ -264,8 +264,8 @@ class VmasEnv:
 
         return draw_episode(self.scenario, states)
 
-    def _agent(self, member: int) -> Agent:
-        return self.world.agents[self._acting[member]]
+    def _agent(self, index: int) -> Agent:
+        return self.world.agents[self._acting[index]]
 
     def _observe(self, state: ScenarioState, key: Key) -> dict[str, Array]:
         return self._by_group(self.scenario.observation(state, key))
@@ -273,7 +273,7 @@ class VmasEnv:
     def _by_group(self, rows: Rows) -> dict[str, Array]:
         if len(self.groups) == 1 and not isinstance(rows, (list, tuple)):
             return {name: jnp.asarray(rows) for name in self.groups}
-        return {name: jnp.stack([rows[i] for i in members]) for name, members in self.groups.items()}
+        return {name: jnp.stack([rows[i] for i in indices]) for name, indices in self.groups.items()}
 
     def _action_spec(self, agent: Agent) -> Continuous | Discrete:
         says = self.world.dim_c if not agent.silent else 0
@@ -287,9 +287,9 @@ class VmasEnv:
         width, says = self.world.max_actions, self.world.dim_c
         u = jnp.zeros((self.world.num_agents, width))
         said = jnp.zeros((self.world.num_agents, says))
-        for name, members in self.groups.items():
-            agent = self._agent(members[0])
-            rows = np.array([self._acting[i] for i in members])
+        for name, indices in self.groups.items():
+            agent = self._agent(indices[0])
+            rows = np.array([self._acting[i] for i in indices])
             physical, message = self._read(agent, action[name])
             of_group = [self.world.agents[i] for i in rows]
             multiplier = np.array([each.per_action(each.u_multiplier) for each in of_group], np.float32)

@@ -285,8 +285,8 @@ def _suites(names: Sequence[str], others: Sequence[str]) -> list[str]:
     result: dict[str, None] = {}
     for name in names:
         suite, slash, _ = name.partition("/")
-        members = [other for other in names if other.startswith(f"{suite}/")]
-        whole = slash and len(members) > 2 and not any(other.startswith(f"{suite}/") for other in others)
+        in_suite = [other for other in names if other.startswith(f"{suite}/")]
+        whole = slash and len(in_suite) > 2 and not any(other.startswith(f"{suite}/") for other in others)
         result[f"{suite}/*" if whole else name] = None
     return list(result)
 
