@@ -42,7 +42,6 @@ def with_changes(config: Config, changes: Mapping[str, Any]) -> Config:
         for parent in parents:
             section = section[parent]
         section[name] = plain(value)
-    check_overruled(list(changes), values)
     return from_dict(values)
 
 
@@ -57,6 +56,7 @@ def changes_with(start: Config, changes: Mapping[str, Any], path: str, value: An
         raise CoveyError(f"set_field: '{path}' cannot change while training runs; {can}")
     try:
         changed = to_dict(with_changes(start, {**changes, path: value}))
+        check_overruled([path], changed)
     except UsageError as error:
         raise CoveyError(f"set_field: {path}={value}: {error}") from error
     before = to_dict(start)
