@@ -233,7 +233,7 @@ def _facts(answer: Answer) -> Iterator[tuple[str, str]]:
     if field.role.resumable:
         yield "resume", "may change it"
     if field.role.changeable:
-        yield "callbacks", "may change it while training runs (set_field)"
+        yield "training", "callbacks may change it while it runs (set_field)"
     if section == "experiment" and (only := _loops_with(rest)):
         yield "only for", only
 
