@@ -236,7 +236,10 @@ class Training:
         for recorder, saved in zip(self._recorders, restored, strict=True):
             recorder.go_on(saved)
         self.console.line(f"resumed at {self.frames:,} frames")
-        if changes := self.progress.changes:
+        changes = self.progress.changes
+        if any(recorder.progress.changes != changes for recorder in self._recorders):
+            raise CoveyError("the seeds changed other fields while they ran; experiment.seeds_at_once=1 resumes them")
+        if changes:
             self._change_fields(changes, describe_changes(changes))
 
     def _seat_partners(self) -> None:
