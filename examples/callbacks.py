@@ -1,4 +1,4 @@
-"""Callbacks: your own code on the host between compiled chunks. They read everything and may set coefficients.
+"""Callbacks: your own code on the host between iterations. They read everything and may set coefficients.
 
 This one lowers the learning rate where evaluations stop improving. Coefficients are traced values in the learner's
 state, so changing them compiles nothing again, and they are saved with it. Run this file, or, in its folder,
@@ -26,7 +26,7 @@ class LowerOnPlateau:
         self.waited = 0
 
     def on_iteration(self, training: Training, metrics: Mapping[str, float]) -> None:
-        """After every chunk of iterations, with the metrics of the last."""
+        """After every iteration, with its metrics."""
         if metrics["agents/entropy"] < 0.01:
             print(f"{training.frames:,} frames: the policy hardly explores any more")
 

@@ -104,7 +104,7 @@ def make_reinforce(config: ReinforceConfig, spec: EnvSpec, group: str, context: 
 
     return Algorithm(
         init=init,
-        acting=lambda state: state.params,  # what `act` is given of the state
+        acting=lambda state: state.params,  # the part of the state that `act` needs
         initial_carry=actor.initial_carry,
         act=act,
         update=update,
@@ -135,7 +135,7 @@ def main() -> None:
     )
     [summary] = experiment.run()
     after = sum(summary.returns_after) / len(summary.returns_after)
-    assert after > 0.9, f"chance is 0.5 and the best is 1; this got {after}"
+    assert after > 0.9, f"chance is 0.5 and the best is 1; this reached {after}"
 
 
 if __name__ == "__main__":

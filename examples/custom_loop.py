@@ -194,7 +194,7 @@ def main() -> None:
     )
     [summary] = experiment.run()
     after = sum(summary.returns_after) / len(summary.returns_after)
-    assert after > 0.9, f"chance is 0.5 and the best is 1; this got {after}"
+    assert after > 0.9, f"chance is 0.5 and the best is 1; this reached {after}"
 
 
 if __name__ == "__main__":

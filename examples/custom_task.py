@@ -2,7 +2,7 @@
 
 Agents on a line of cells are rewarded when all of them meet on one. Run this file, or, in its folder,
 
-    covey check task=mine/meet imports=[custom_task]       does it keep to its spec?
+    covey check task=mine/meet imports=[custom_task]       checks it against its spec
     covey train task=mine/meet imports=[custom_task] task.num_agents=3
 
 What a time step must hold is written on `GroupStep` and `TimeStep` in covey/types.py. `first_step` and `next_step` fill
@@ -24,7 +24,7 @@ from covey.envs.base import first_step, next_step
 from covey.types import Array, Discrete, EnvSpec, GroupSpec, MetricSpec, TimeStep
 
 
-# Every field is at once a key of the command line, checked against its type. `TaskConfig` brings those that all tasks
+# Every field is also a key of the command line, checked against its type. `TaskConfig` brings those that all tasks
 # have: the time limit, and who receives which reward.
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MeetConfig(covey.TaskConfig):

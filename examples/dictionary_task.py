@@ -1,8 +1,8 @@
 """A task whose observations are dictionaries: agents see a map `[7, 7, 2]`, and a vector with what they carry.
 
 Each agent carries a parcel for one of two places, which the map marks in colours that the vector names. It earns 1 for
-the step in which it reaches the right place, after which its own part is over. So it needs the map to know where the
-places are, and the vector to know which one is its own. Run this file, or, in its folder,
+the step in which it reaches the right place, and is then done. So it needs the map to know where the places are, and
+the vector to know which one is its own. Run this file, or, in its folder,
 
     covey check task=mine/deliver 'imports=[dictionary_task]'
     covey train task=mine/deliver 'imports=[dictionary_task]' algorithm=ippo model=cnn

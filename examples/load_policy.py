@@ -1,4 +1,4 @@
-"""A trained team, given back: act with it, look inside it.
+"""A trained team, loaded: act with it, look inside it.
 
 The task shows a cue at the first step and asks for it at the last, so the team needs memory, and you can watch it.
 """

@@ -73,7 +73,7 @@ def main() -> None:
         key_collect, key_update = jax.random.split(key)
         acting = algorithm.acting(learner)  # the part of the learner that acts: parameters, but no optimiser
         after, transitions, ended = unroll(batched, algorithm, acting, actor, key_collect, NUM_STEPS)
-        # Transitions are [T, B, A, …]; what comes after the last of them is bootstrapped from.
+        # Transitions are [T, B, A, …]. Values bootstrap from `final`, the time step after the last of them.
         batch = Batch(transitions=transitions, carries=actor.carry, final=after.timestep, final_carry=after.carry)
         learner, metrics, _ = algorithm.update(learner, batch, key_update, progress)
         return learner, after, metrics | episode_means(ended)

@@ -36,7 +36,7 @@ def main() -> None:
         after, transitions, ended = unroll(batched, algorithm, acting, actor, key_collect, NUM_STEPS)
         batch = Batch(
             transitions=transitions, carries=actor.carry, final=after.timestep, final_carry=after.carry
-        )  # transitions are `[T, B, A, …]`; `final` is what to bootstrap from
+        )  # transitions are `[T, B, A, …]`; values bootstrap from `final`
         learner, metrics, _ = algorithm.update(learner, batch, key_update, progress)
         return learner, after, metrics | episode_means(ended)
 

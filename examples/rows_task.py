@@ -1,6 +1,6 @@
 """A task whose observations are rows, `[N, F]`: a set of things that each agent sees, in no particular order.
 
-Agents on a grid gather pieces of food, which lie somewhere else in each episode. An agent sees one row for each piece:
+Agents on a grid gather pieces of food, whose places are drawn for each episode. An agent sees one row for each piece:
 where it is from here, and whether it is still there. Dense layers would have to learn the same thing for every row;
 `deepsets` and `attention` treat all rows alike. Run this file, or, in its folder,
 

@@ -114,7 +114,7 @@ def test_nothing_heavy_is_imported_for_help_and_lists(arguments: list[str]) -> N
         ("algorithm.lr=(", "cannot read the value in 'algorithm.lr=('"),
         ("algorithm.name=ippo", "unknown field 'algorithm.name'"),
         ("algorithm.minibatch_size=1e6", "algorithm: minibatch_size 1000000 is larger than the batch of 2048 frames"),
-        ("algorithm.sequence_length=20", "is no multiple of algorithm.sequence_length=20; 16 or 32 would"),
+        ("algorithm.sequence_length=20", "is not a multiple of algorithm.sequence_length=20; 16 or 32 would"),
         ("experiment.frames=1.5", "experiment.frames takes int, not 1.5"),
         ("experiment.frames=-1", "experiment: frames must be at least 1, not -1"),
         ("experiment.devices=7", "num_envs=64 does not split over devices=7; 63 or 70 would"),
@@ -149,16 +149,16 @@ def test_nothing_heavy_is_imported_for_help_and_lists(arguments: list[str]) -> N
         ("--lr=3", "unknown option '--lr=3'; covey takes key=value"),
         ("seed=range(3)", "'seed' takes one value, not 'range(3)'; seeds=3 trains several"),
         ("seed=-1", "seeds start at 0, not at -1"),
-        ("seeds=[1,1]", "seeds=[1, 1] has one twice"),
+        ("seeds=[1,1]", "seeds=[1, 1] names a seed twice"),
         ("seeds=99999999999999999999", "seeds=99999999999999999999 are too many"),
         (f"seed={'9' * 5000}", "cannot read the value in 'seed=9999"),
         ("seeds=0", "seeds is empty; seeds=3 means 0, 1 and 2"),
         ("jit=maybe", "jit takes bool, not 'maybe'"),
         ("hooks.loss=my_loss", "hooks: loss takes module:function, not 'my_loss'"),
-        ("imports=[no_such_module]", "imports: no module 'no_such_module' here or among the installed ones"),
-        ("imports=[json.py]", "imports=[json] is meant?"),
+        ("imports=[no_such_module]", "imports: no module 'no_such_module' in the working directory or installed"),
+        ("imports=[json.py]", "did you mean imports=[json]?"),
         ("experiment.frames=1e30", "experiment.frames takes a whole number up to 9,007,199,254,740,992, not 1000"),
-        ("experiment.frames=1e15", "are more than 2,147,483,647 iterations, of 2,048 frames each"),
+        ("experiment.frames=1e15", "is more than 2,147,483,647 iterations of 2,048 frames each"),
         ("experiment.evaluation_episodes=1e30", "evaluation_episodes takes a whole number up to 2,147,483,647"),
         ("experiment.num_envs=4294967296", "experiment.num_envs takes a whole number up to 2,147,483,647"),
         ("algorithm.lr=inf", "algorithm.lr takes a finite number"),
@@ -314,7 +314,8 @@ def test_a_gpu_that_is_not_there(
     monkeypatch.chdir(tmp_path)
     line = fails(capsys, "train", "experiment=gpu")
     assert (
-        "experiment.platform=gpu, but what JAX finds here is cpu; experiment.platform=cpu trains on the cores" in line
+        "experiment.platform=gpu is not available on this machine: JAX finds cpu; "
+        "experiment.platform=cpu trains on the cores" in line
     )
     assert "pip install 'jax[cuda12]'" in line
     assert list(tmp_path.iterdir()) == []

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from covey.algorithms.base import make_algorithm
     from covey.envs.base import TaskConfig, make_env
     from covey.envs.check import check_env
+    from covey.envs.to_pettingzoo import to_pettingzoo
     from covey.experiment.loading.evaluation import evaluate_run as evaluate
     from covey.experiment.loading.policy import load
     from covey.experiment.running.experiment import Experiment
@@ -37,6 +38,7 @@ _HOMES = {
     "register_model": "covey.registry:register_model",
     "register_task": "covey.registry:register_task",
     "report": "covey.report",  # a package that can be called
+    "to_pettingzoo": "covey.envs.to_pettingzoo:to_pettingzoo",
 }
 
 __all__ = [
@@ -55,6 +57,7 @@ __all__ = [
     "register_model",
     "register_task",
     "report",
+    "to_pettingzoo",
 ]
 
 

@@ -24,11 +24,11 @@ class Largest:
     value: int
 
 
-Large = Annotated[int, Largest(2**53)]  # numbers of frames, for example, which no device computes with
+Large = Annotated[int, Largest(2**53)]  # for numbers that no device computes with, such as frames
 
 
 def out_of_range(kind: type, value: Any, largest: int = LARGEST_INT) -> str | None:
-    """What a number of `kind` (int, float) must be, if `value` is not; None if it is fine."""
+    """None if `value` is in range for `kind` (int, float); otherwise what it must be, in words."""
     if kind is int:
         too_large = isinstance(value, int) and abs(value) > largest
         return f"a whole number up to {largest:,}" if too_large else None
@@ -75,19 +75,21 @@ def between_0_and_1(config: Any, *names: str) -> None:
 
 
 def check_divides(name: str, divisor: int | None, of: str, number: int) -> None:
-    """Raises ValueError, with the nearest numbers that would do, unless `divisor` divides `number`; None passes."""
+    """Raises ValueError unless `divisor` divides `number`, and names the nearest divisors. None passes."""
     if divisor is None or number % divisor == 0:
         return
     fits = [length for length in range(1, number + 1) if number % length == 0]
     near = [n for n in fits if n < divisor][-1:] + [n for n in fits if n > divisor][:1]
-    raise ValueError(f"{of}={number} is no multiple of {name}={divisor}; {' or '.join(map(str, near))} would divide it")
+    raise ValueError(
+        f"{of}={number} is not a multiple of {name}={divisor}; {' or '.join(map(str, near))} would divide it"
+    )
 
 
 def limits(config: Any) -> dict[str, str]:
     """The limits that the checks above set for each field of a valid configuration: `{"lr": "above 0"}`."""
     noted: dict[str, dict[bool, str]] = {}
     token = _noted.set(noted)
-    with contextlib.suppress(Exception):  # a class of the user's own may do anything there
+    with contextlib.suppress(Exception):  # a user's own class may raise anything
         config.__post_init__()
     _noted.reset(token)
     return {name: ", ".join(said[above] for above in sorted(said)) for name, said in noted.items()}

@@ -33,16 +33,16 @@ HELP = """\
 covey trains, benchmarks and evaluates teams of learning agents.
 
   covey train     [key=value …]                      train a team
-  covey resume    RUN [key=value …]                  go on where a run stopped
+  covey resume    RUN [key=value …]                  continue a run where it stopped
   covey evaluate  RUN [key=value …]                  play episodes with a trained team
-  covey benchmark [key=value …]                      algorithms × tasks × seeds; again, to go on where it stopped
+  covey benchmark [key=value …]                      algorithms × tasks × seeds; run again to continue
   covey report    RUNS… [key=value …]                figures, tables and a page over any number of runs
-  covey trust     RUNS…                              let others' runs import the code that they name
-  covey speed     [key=value …]                      how fast this machine is, and what limits it
-  covey list      tasks|algorithms|models|loops|…    what there is to choose from
+  covey trust     RUNS…                              let other people's runs import the code that they name
+  covey speed     [key=value …]                      measure how fast this machine is, and what limits it
+  covey list      tasks|algorithms|models|loops|…    list what there is to choose from
   covey show      [key=value …]                      print the resolved configuration, explained; run nothing
-  covey help      FIELD|VERB [key=value …]           what a field means and takes, as algorithm.lr
-  covey check     task=mine/thing [key=value …]      whether a task of your own keeps to its spec
+  covey help      FIELD|VERB [key=value …]           explain a field, such as algorithm.lr
+  covey check     task=mine/thing [key=value …]      check a task of your own against its spec
 
   covey VERB --help, covey --version
 
@@ -57,15 +57,15 @@ Exit codes: 0 done; 1 failed; 2 bad input, nothing started; 129, 130 and 143 int
 KEYS_HELP = """\
   algorithm=mappo                 covey list algorithms
   task=vmas/navigation            covey list tasks
-  model=mlp  critic_model=mlp     covey list models; the critic's, fields included, is the actor's unless given
+  model=mlp  critic_model=mlp     covey list models; without critic_model, the critic has the actor's model and fields
   experiment=debug                covey list presets
-  settings=tuned                  what is known to learn this task with this algorithm: covey list settings
+  settings=tuned                  settings known to learn this task with this algorithm: covey list settings
   seed=0 or seeds=3               seeds=3 trains 0, 1 and 2, each in a run directory of its own:
                                   on a CPU one after another, on a GPU at once (experiment.seeds_at_once)
   run_dir=runs/first              default: runs/TASK-ALGORITHM-SEED-TIME
   init_from=runs/other            start from what another run learned, where shapes fit: parameters, target networks,
                                   moments; optimiser and schedules start fresh
-  partners.GROUP.1=runs/other     who plays agent 1 of a group and does not learn: a run directory, random or reference;
+  partners.GROUP.1=runs/other     who plays agent 1 of a group without learning: a run directory, random or reference;
                                   partners.GROUP=…, or opponents.GROUP=…, takes the whole group (covey help partners)
   callbacks=[my_module:MyClass]   your own code between iterations (examples/callbacks.py)
   jit=false                       acting and learning uncompiled, for breakpoints; evaluations and the steps of
@@ -120,7 +120,7 @@ def _run(arguments: list[str]) -> int:
         return _fail(error, EXIT_FAILED)
     except KeyboardInterrupt:
         return _fail("interrupted", 128 + signal.SIGINT)
-    except OSError as error:  # a full disk, a folder that may not be read: whatever nobody expected where it happened
+    except OSError as error:  # a full disk or an unreadable folder, where nothing else handled it
         return _fail(f"{error.filename or 'cannot read or write'}: {error.strerror or error}", EXIT_FAILED)
     except RecursionError:  # YAML, JSON and Hydra's grammar are read recursively
         return _fail("a value or a file is nested too deeply to be read", EXIT_USAGE)
@@ -130,7 +130,7 @@ def _run(arguments: list[str]) -> int:
 def _dispatch(arguments: list[str]) -> None:
     verb, *rest = arguments or ["--help"]
     if any("\0" in argument for argument in arguments):  # only from Python: a shell cannot pass it
-        raise UsageError("an argument holds a NUL character, which no name or path can")
+        raise UsageError("an argument holds a NUL character, which no name or path can contain")
     if verb in ("--help", "-h"):
         print(HELP, end="")
     elif verb in ("--version", "-V"):
@@ -189,7 +189,7 @@ def _resume(arguments: list[str]) -> None:
 
 
 def _say_finished(path: Path) -> bool:
-    """Whether there is nothing to resume, and if so one line for each run, before anything heavy is imported."""
+    """True if all runs are finished, after printing a line for each. Imports nothing heavy."""
     from covey.experiment.recording.finished import describe_finished, finished_frames
     from covey.experiment.recording.run_directory import RunDirectory, run_directories
 
@@ -267,7 +267,7 @@ def _help(arguments: list[str]) -> None:
         from covey.experiment.configuration.explain import explain
 
         for line in explain(queries[0], [text for text in arguments if "=" in text], OPTIONS):
-            print(line, flush=True)  # which others have the field can take seconds to find out
+            print(line, flush=True)  # finding out which others have the field can take seconds
 
 
 def _check(arguments: list[str]) -> None:
@@ -284,7 +284,7 @@ def _check(arguments: list[str]) -> None:
 class Parameters(enum.Enum):
     """Which of a run's parameters to evaluate."""
 
-    final = "those at the end"
+    final = "those at the end of training"
     best = "those of the best evaluation"
 
 
@@ -293,11 +293,11 @@ class EvaluateOptions:
     episodes: int = 100  # episodes to play
     # JSON file to write: mean_return, the values of each group and of each episode; null: only print
     output: str | None = None
-    render: str | None = None  # picture to write of one episode, as team.gif; null: none
+    render: str | None = None  # file to draw an episode into: .gif, .mp4, or .png for its last state; null: none
     # whether to take the most likely action; null: yes, except policies over discrete actions, which sample
     deterministic: bool | None = None
     parameters: Parameters = Parameters.final  # which of the run's parameters to play with
-    trust: bool = False  # whether to let another's run import the code that it names
+    trust: bool = False  # whether to let someone else's run import the code that it names
 
     def __post_init__(self) -> None:
         at_least(self, 1, "episodes")
@@ -354,7 +354,7 @@ def _run_directory(verb: str, arguments: list[str]) -> tuple[Path, list[str]]:
 
 
 def _key_values(verb: str, arguments: Iterable[str], known: Sequence[str]) -> dict[str, str]:
-    """The `key=value` arguments of a verb that is no experiment, as typed."""
+    """The `key=value` arguments, as typed, of a verb that does not take an experiment."""
     values = {}
     for text in arguments:
         key, equals, value = text.partition("=")
@@ -491,7 +491,7 @@ LISTS: dict[str, Callable[[list[str], str | None], None]] = {
 }
 KINDS = [kind for kind in LISTS if kind != "summary"]
 
-OPTIONS = {  # the fields of verbs that have some of their own
+OPTIONS = {  # the options of verbs that have options of their own
     "evaluate": EvaluateOptions,
     "benchmark": "covey.launch.benchmark:BenchmarkOptions",
     "report": "covey.report.report:ReportOptions",
@@ -508,12 +508,12 @@ VERBS = {
         """\
 covey resume RUN [key=value …]
 
-Continues where a run stopped, to the bit as if it never had. RUN is a run directory, or the parent of those of several
-seeds. A finished run is extended by a larger number of frames; what else may change: `experiment.` followed by
-schedule_frames, evaluation_interval, evaluation_episodes, absolute_metric, checkpoint_interval, checkpoint_keep,
-loggers, logger_options, devices, platform.
+Continues a run where it stopped. The result is equal, to the bit, to a run that never stopped. RUN is a run directory,
+or the folder that holds those of several seeds. A larger number of frames extends a finished run. These may change
+too: `experiment.` followed by schedule_frames, evaluation_interval, evaluation_episodes, absolute_metric,
+checkpoint_interval, checkpoint_keep, loggers, logger_options, devices, seeds_at_once, platform; and jit.
 
-  trust=true                  let another's run import the code that it names (covey trust --help)
+  trust=true                  let someone else's run import the code that it names (covey trust --help)
 
 A damaged checkpoint is skipped, and damaged or missing metrics and results are rebuilt where possible, with a warning.
 
@@ -527,21 +527,21 @@ covey evaluate RUN [key=value …]
 
 Plays episodes with a trained team and prints its returns.
 
-  episodes=100                how many
+  episodes=100                number of episodes
   output=eval.json            write mean_return, per-group and per-episode values; where groups oppose each other,
                               mean_return is that of the task's first team, and opponents are never in it
   render=team.gif             draw an episode
   deterministic=true          greedy, or sampled if false; default: greedy, except policies over discrete actions
   parameters=final            or best
-  partners.GROUP.1=random     who plays agent 1 of a group instead of the team, which is scored by its own agents;
+  partners.GROUP.1=random     who plays agent 1 of a group instead of the team; only the team's own agents are scored;
                               a list ([random,runs/other]) draws one for each episode; default: as in training, and
-                              team gives the seat back to the run itself
-  partners.rotate=true        draw for each episode which places of their group such partners take
+                              `team` gives the seat back to the run itself
+  partners.rotate=true        draw for each episode which agents of the group such partners play
   partners.GROUP=random       the same for a whole group; opponents.GROUP is another name for it
   opponents.GROUP=random      who plays a group instead of the team: random, reference (the task's own hand-written
                               policy, where it has one), or another run directory
   task.FIELD=value            play another configuration of the task
-  trust=true                  let another's run import the code that it names (covey trust --help)
+  trust=true                  let someone else's run import the code that it names (covey trust --help)
 """,
     ),
     "trust": Verb(
@@ -549,10 +549,10 @@ Plays episodes with a trained team and prints its returns.
         """\
 covey trust RUNS…
 
-A run may name code to import: imports=, hooks, callbacks. covey imports it for runs that you made, and for others'
-only after this. RUNS are run directories, parents of some, or benchmarks. Prints what each may import from now on; look
-at that code first, it can do whatever you can. A change of config.yaml ends the trust. Runs are told apart by a key in
-~/.config/covey, which all machines that share your home have.
+A run may name code to import: imports=, hooks, callbacks. covey imports it for runs that you made, and for other
+people's runs only after this command. RUNS are run directories, folders of them, or benchmarks. Prints what each may
+import from now on. Look at that code first: it can do whatever you can. A change of config.yaml ends the trust.
+covey recognises the runs that you made or trust by a key in ~/.config/covey; machines that share your home share it.
 
   covey trust downloads/their_run
 """,
@@ -563,29 +563,29 @@ at that code first, it can do whatever you can. A change of config.yaml ends the
 covey benchmark algorithms=[…] tasks=[…] run_dir=DIR [key=value …]
 covey benchmark benchmark=NAME [key=value …]
 
-Trains every algorithm on every task with every seed, side by side on this machine's cores or accelerators. The same
-command again goes on with what is unfinished and skips what is done; with more seeds, only those are run.
+Trains every algorithm on every task with every seed, side by side on this machine's cores or accelerators. Given
+again, the same command continues what is unfinished and skips what is done; with more seeds, it runs only the new ones.
 
   algorithms=[ippo,qmix]      covey list algorithms
   tasks=[vmas/navigation]     covey list tasks
   models=[mlp,gru]            covey list models; default: mlp
   seeds=5                     0 to 4; or seeds=[7,8]; default: one
-  benchmark=vmas_quick        all these from a preset: covey list benchmarks; what is given beside it comes first
+  benchmark=vmas_quick        all of the above from a preset (covey list benchmarks); what is given beside it wins
   run_dir=bench/first         default: bench/NAME
   force=true                  redo what is done
   list=true                   print the experiments, numbered from 0, and run nothing
   only=3                      run experiment 3 alone, for the jobs of an array
-  workers=2                   side by side at most; default: one for every core, or for every GPU
+  workers=2                   processes at most; default: one for each core or each GPU
   render=false                leave no team.gif in the run directories
 
-All that `covey train` takes goes for every experiment, or, after names and colons, for those with these names:
+What `covey train` takes applies to every experiment, or, after names and colons, to those with these names:
 
   experiment.frames=1e6                       every experiment
   qmix:experiment.frames=2e6                  those of an algorithm, task or model
   iql,qmix:vmas/balance:algorithm.lr=1e-4     those of either algorithm on one task
 
-Each experiment has one device unless experiment.devices=N says otherwise. Exit code 1: some failed, and the others
-went on.
+Each experiment has one device unless experiment.devices=N says otherwise. Exit code 1: some experiments failed; the
+others were trained.
 
 A benchmark of your own is a file my_conf/benchmark/NAME.yaml (config_dir=my_conf) with any of the fields algorithms,
 tasks, models, seeds, overrides (a list of the above), and base, the benchmark that it derives from.
@@ -597,11 +597,11 @@ tasks, models, seeds, overrides (a list of the above), and base, the benchmark t
 covey report RUNS… [key=value …]
 
 Writes a page (index.html, which opens without a network), figures and tables over any number of runs. RUNS are run
-directories, parents of some, benchmarks, result files in MARL-eval's schema (BenchMARL's, Mava's and OG-MARL's too),
+directories, folders of them, benchmarks, result files in MARL-eval's schema (BenchMARL's, Mava's and OG-MARL's too),
 and files of `covey speed`, to be put side by side.
 
   output=report                where to write
-  metric=mean_return           or any other that the runs have, as win_rate
+  metric=mean_return           or any other that the runs have, such as win_rate
   normalisation=anchors        0 is a random team, 1 the best published or possible; or minmax of these runs, or none
   legend='{mappo: MAPPO}'      what to call algorithms
   order=[mappo,ippo]           algorithms that come first; the others follow by name
@@ -611,8 +611,8 @@ and files of `covey speed`, to be put side by side.
   serve=true  port=8000        show the page on this machine, and update it while experiments run
 
 A run that failed (diverged, crashed) counts by its last evaluations, or by the worst value on its task where it has
-none; one that is still running does not count. Where groups oppose each other, mean_return is that of the task's first
-team, and metric=GROUP_return compares by another.
+none. A run that is still training counts only where none of its kind has finished. Where groups oppose each other,
+mean_return is that of the task's first team, and metric=GROUP_return compares by another.
 
   covey report bench/first output=report/
 """,
@@ -622,13 +622,14 @@ team, and metric=GROUP_return compares by another.
         """\
 covey speed [key=value …]
 
-Times simulation, acting, updating and the whole on this machine: on one core, on all, on each accelerator, with few and
-many environments. Prints what limits, and recommends a device and a number of environments. One to two minutes.
+Times simulation, acting, updating and the whole loop on this machine: on one core, on all, on each accelerator, with
+few and many environments. Prints what limits the speed, and recommends a device and a number of environments. It takes
+one to two minutes.
 
   output=speed.json           write the figures; `covey report` puts those of several machines side by side
   name=my-machine             what to call this machine; default: its host name
   environments=[1,64,4096]    numbers of environments; default: 1, 64, 512, 4096
-  seconds=0.5                 for each figure, about
+  seconds=0.5                 time to spend on each figure, about
   loggers=[wandb]             log the figures too
 
 All that `covey train` takes changes what is timed: task=, algorithm=, model=, experiment.rollout_length=, …
@@ -660,8 +661,8 @@ saved as a preset, my_conf/experiment/NAME.yaml.
 covey help FIELD [key=value …]
 covey help VERB
 
-Explains a field: its meaning, the values it takes, its default, and who else has it. The last part of its name is
-enough. Others than the default algorithm, task and model are chosen as for `covey train`.
+Explains a field: its meaning, the values it takes, its default, and what else has it. The last part of its name is
+enough. Choose another algorithm, task or model as for `covey train`.
 
   covey help algorithm.lr
   covey help best_by
@@ -676,10 +677,10 @@ enough. Others than the default algorithm, task and model are chosen as for `cov
         """\
 covey check task=mine/thing [imports=[my_module]] [key=value …]
 
-Compares what a task of your own gives with what its spec says, and then plays a few hundred random steps: names of
-groups, shapes and types of observations, rewards, masks, state and metrics, a reset and a step of the same structure,
-endings, legal actions, finite numbers. Prints what it looked at, or one line that names the field that is wrong. Every
-start checks shapes and types too, before anything compiles. From Python: covey.check_env(env).
+Compares a task of your own with its spec, then plays a few hundred random steps. Checks the names of groups; shapes
+and types of observations, rewards, masks, state and metrics; that a reset and a step have the same structure; endings;
+that actions are legal and numbers finite. Prints what it checked, or one line that names the wrong field. Every start
+checks shapes and types too, before anything compiles. From Python: covey.check_env(env).
 
   covey check task=mine/meet imports=[custom_task] task.num_agents=3
 """,

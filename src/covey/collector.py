@@ -15,7 +15,7 @@ _is_paused = False
 
 @contextlib.contextmanager
 def paused() -> Iterator[None]:
-    """Stops collection in the body until `resume`, which the body must call, and restores it afterwards."""
+    """Stops collection in the body until the body calls `resume`; turns it on again at the end in any case."""
     global _is_paused
     if not gc.isenabled():  # somebody else disabled it
         yield
@@ -33,7 +33,7 @@ def paused() -> Iterator[None]:
 
 
 def resume() -> None:
-    """Collects again, and exempts all objects made since `paused` from collection.
+    """Turns collection on again, and exempts all objects made since `paused` from it.
 
     Without `paused` it does nothing: scripts and workers run one experiment after another, and exempt objects are never
     freed.

@@ -11,11 +11,11 @@ by their value, if that is a text, or by a comment in the same way.
 
 `covey show`, `covey help` and the tests read them here. Sources are read on demand.
 
-What a field is to an experiment is metadata on the field, where it is not what nearly all fields are:
+The role of a field in an experiment is metadata on the field. Most fields have the default role and state none:
 
     frames: int = field(2_000_000, resumable=True, compared=False, compiled=False)
 
-`roles_of` reads it. Like the explanation, a field that a subclass only gives another default keeps its role.
+`roles_of` reads it. A subclass that only changes a field's default keeps the role, as it keeps the explanation.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ ROLE = "covey_role"  # the key of a field's metadata
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FieldRole:
-    """What a field is to an experiment. The defaults are those of a hyperparameter."""
+    """The role of a field in an experiment. The defaults are those of a hyperparameter."""
 
     identity: bool = True  # another value makes another experiment of a benchmark, in another folder
-    # newer than folders of benchmarks that must still be found: it is in the identity unless it has its default
+    # added after benchmarks whose folders must still be found: in the identity only where it is not at its default
     newer: bool = False
     resumable: bool = False  # `covey resume` may change it
     # `Training.set_field` may change it between chunks: it sets shapes within an iteration, and none of the train state
     changeable: bool = False
-    compared: bool = True  # reports tell runs apart by it; no: it says where, how long or how watched a run is
+    compared: bool = True  # reports tell runs apart by it; false for where, how long or under what watch a run trains
     compiled: bool = True  # the compiled programs depend on it
 
 
@@ -75,8 +75,8 @@ def roles(cls: type) -> dict[str, FieldRole]:
 
 
 def roles_of(config: Any, path: str) -> Iterator[tuple[str, FieldRole, bool]]:
-    """Path, role, and whether it has its default, for the fields of a dataclass instance; one that is a dataclass
-    itself is followed by its own. Reads no sources."""
+    """The path and role of each field of a dataclass instance, and whether it has its default. A field that is a
+    dataclass itself is followed by its own fields. Reads no sources."""
     known = roles(type(config))
     for own in dataclasses.fields(config):
         value, here = getattr(config, own.name), f"{path}.{own.name}" if path else own.name
@@ -130,7 +130,7 @@ class Field:
 
 
 def fields_of(config: Any, path: str) -> Iterator[Field]:
-    """The fields of a dataclass instance; one that is a dataclass itself is followed by its own."""
+    """The fields of a dataclass instance. A field that is a dataclass itself is followed by its own fields."""
     hints, explained, limited = typing.get_type_hints(type(config)), explanations(type(config)), limits(config)
     known = roles(type(config))
     for own in dataclasses.fields(config):

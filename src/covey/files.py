@@ -25,7 +25,7 @@ CHECKSUM = "crc32"
 _JSON_STAMP = re.compile(rb',?\s*"(.{5})": (\d+)\s*\}\s*\Z', re.DOTALL)
 _YAML_STAMP = re.compile(rb"(.) crc32 of the lines above: (\d+)\s*\Z", re.DOTALL)
 
-# A disk that is full or fails, which no other input would mend.
+# A full or failing disk: no other input would help.
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 # Why a file of text, JSON or YAML cannot be read: it is not there, not UTF-8, not JSON, or nested too deeply.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-# What and when a record is.
+# What a record is, and when it was made.
 KIND = "kind"
 FRAMES = "frames"
 ITERATION = "iteration"
@@ -30,7 +30,7 @@ COLLECTING_SECONDS = "collecting_seconds"
 UPDATING_SECONDS = "updating_seconds"
 EVALUATING_SECONDS = "evaluating_seconds"
 
-# What an update gives, in each algorithm some of these; under its group, as `agents/entropy`.
+# Metrics of an update. Each algorithm gives some of them, named after its group: `agents/entropy`.
 UPDATE: Mapping[str, str] = {
     "policy_loss": "the policy's part of the loss",
     "value_loss": "the critic's part of the loss",
@@ -56,7 +56,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     ELAPSED_SECONDS: "seconds of training so far, without interruptions",
     MEAN_RETURN: "return of an episode: the sum of an agent's rewards, mean over a group's agents, mean over groups; "
     "where groups oppose each other, over those of the task's first team",
-    RESULTS_CHECKSUM: "of an evaluation: checksum of what results.json says of it",
+    RESULTS_CHECKSUM: "checksum of what results.json says about an evaluation",
     EPISODE_LENGTH: "steps in an episode",
     **UPDATE,
     FRAMES_PER_SECOND: "frames collected and learnt from per second",

@@ -1,8 +1,8 @@
 """What an agent observes: one array, or a dictionary of arrays (an image and a vector, an inventory and flags).
 
 A spec gives one shape or a shape for each entry, and a value has the same structure: `[…, *shape]`, or a dictionary of
-such arrays. A global state is described in the same way. What works entry by entry on values is `jax.tree.map`; the
-functions here do the rest. Entries are taken in the order of their names, in which JAX keeps dictionaries too.
+such arrays. A global state is described in the same way. `jax.tree.map` does what works on values entry by entry; the
+functions here do the rest. Entries are in the order of their names, as JAX keeps dictionaries too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ AGENT_ID = "agent_id"  # the entry that tells an agent who it is (`envs.wrappers
 def map_entries(function: Callable[..., _T], shape: ObservationShape, *others: Any) -> _T | dict[str, _T]:
     """`function(shape, …)` of the array, or a dictionary of the results for each entry.
 
-    `others` have the same structure, and are passed along. (For JAX, the tuple of a shape is a tree of numbers.)
+    `others` have the same structure, and are passed along. (`jax.tree.map` would split a shape into its numbers.)
     """
     if isinstance(shape, Mapping):
         return {name: function(shape[name], *(other[name] for other in others)) for name in sorted(shape)}
@@ -51,12 +51,12 @@ def leading_shape(observation: Observation, num_leading: int) -> Shape:
 
 
 def num_axes(shape: ObservationShape) -> int:
-    """Axes of the array, or of the first entry: what remains of a value's axes lead, and all entries share them."""
+    """Axes of the array, or of the first entry. A value's other axes come first, and all entries share them."""
     return len(shape[min(shape)] if isinstance(shape, Mapping) else shape)
 
 
 def flatten_last(observation: Observation, num_axes: int) -> Array:
-    """As `flatten`, where the number of leading axes follows from `num_axes` of the shape."""
+    """`flatten`, given the `num_axes` of the shape instead of the number of leading axes."""
     return flatten(observation, jax.tree.leaves(observation)[0].ndim - num_axes)
 
 

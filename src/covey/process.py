@@ -110,7 +110,7 @@ def make_lasting(stream: Any) -> tuple[IO[str], Outlet]:
 
 @contextlib.contextmanager
 def one_line_warnings() -> Iterator[None]:
-    """Shows Python's warnings, those of covey's log, and a thread's full disk as one line each on stderr."""
+    """Prints Python's warnings, covey's logged warnings and disk errors of threads on stderr, one line each."""
     shown: set[str] = set()
     logger, handler = logging.getLogger("covey"), _WarningHandler()
     thread_hook, unraisable_hook = threading.excepthook, sys.unraisablehook

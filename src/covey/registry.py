@@ -1,7 +1,7 @@
 """Names of tasks, models, algorithms and loops. Nothing heavy is imported until a name is used: listing is fast.
 
-An entry is a name, a description, a frozen dataclass that holds every default, and what to call to make the thing from
-such a dataclass. Both may be given as `module:attribute`, imported on first use. The built-in names are in
+An entry is a name, a description, a frozen dataclass that holds every default, and the function that makes the thing
+from such a dataclass. The last two may be given as `module:attribute`, imported on first use. The built-in names are in
 `covey.catalog`, which is read the first time a registry is looked at.
 """
 
@@ -43,17 +43,19 @@ class Capabilities:
     # the loops that it can learn in; unless `experiment.loop` names another, the first one
     loops: tuple[str, ...] = ("online",)
     centralised: bool = False  # by default, learning sees more than an agent's own observation; acting never does
-    evaluates_greedily: bool = False  # evaluated by its best actions; otherwise by sampled ones, unless all continuous
+    evaluates_greedily: bool = False  # evaluated by its best actions; false: sampled, unless all are continuous
     model_defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # a model's fields that it relies on
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Entry:
+    """A registered name: how to make what it names, and from which fields."""
+
     name: str
     description: str
     make: Callable[..., Any] | str
     config: Any  # a dataclass, an instance of one, or `module:attribute` of either
-    fields: Mapping[str, Any]  # what this name changes in it
+    fields: Mapping[str, Any]  # fields of the dataclass that this name changes
     capabilities: Capabilities = Capabilities()  # of an algorithm
     like: str | None = None  # of a loop: another one, whose algorithms can learn in this one too
     takes_dictionaries: bool = False  # of a model: observations may be dictionaries of arrays
@@ -72,6 +74,7 @@ class Entry:
         return name is not None
 
     def make_function(self) -> Callable[..., Any]:
+        """What makes it, imported if it is given as `module:attribute`."""
         return import_attribute(self.make) if isinstance(self.make, str) else self.make
 
     @property
@@ -88,7 +91,7 @@ class Entry:
         if self.base is not None and not isinstance(config, base := import_attribute(self.base)):
             raise UsageError(
                 f"'{self.name}': its configuration {type(config).__name__} must inherit from "
-                f"{base.__module__}.{base.__name__}, which has what covey reads of it"
+                f"{base.__module__}.{base.__name__}, which declares the fields that covey reads"
             )
         return build_config(config, self.fields, self.name)
 
@@ -113,6 +116,11 @@ class Registry:
         like: str | None = None,
         takes_dictionaries: bool = False,
     ) -> None:
+        """Adds a name, or replaces it; `register_task` and its like below say what each kind takes.
+
+        `make` and `config` may be `module:attribute`, imported on first use. `fields` are what this name changes in
+        `config`, as in a YAML file.
+        """
         if not isinstance(config, str) and not dataclasses.is_dataclass(config):
             raise UsageError(f"{self.kind} '{name}': config must be a dataclass or an instance of one, not {config!r}")
         self._entries[name] = Entry(
@@ -181,7 +189,7 @@ def register_algorithm(
     """Registers an algorithm: `make(config, spec, group, context)` returns an `Algorithm` for that group, and `config`
     is an `AlgorithmConfig` of your own.
 
-    What it does not support, `capabilities` says; covey then refuses it in one line.
+    `capabilities` says what it supports. covey refuses everything else in one line.
     """
     algorithms.register(name, make, config=config, description=description, capabilities=capabilities)
 

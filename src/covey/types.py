@@ -77,6 +77,7 @@ class Continuous:
 
     @property
     def size(self) -> int:
+        """How many numbers one action has."""
         return len(self.low)
 
 
@@ -140,11 +141,11 @@ class EnvSpec:
             raise ValueError(f"teams={self.teams} must name each of the groups {', '.join(self.groups)} once")
         for sharing in self.shared_rewards:
             if not any(set(sharing) <= set(team) for team in self.cooperating):
-                raise ValueError(f"shared_rewards={self.shared_rewards}: {', '.join(sharing)} are not of one team")
+                raise ValueError(f"shared_rewards={self.shared_rewards}: {', '.join(sharing)} are not in one team")
 
     @property
     def cooperating(self) -> tuple[tuple[str, ...], ...]:
-        """The teams, also where all groups are one."""
+        """The teams. Where the spec names none, all groups are one team."""
         return self.teams or (tuple(self.groups),)
 
     def team_of(self, group: str) -> tuple[str, ...]:
@@ -201,8 +202,8 @@ class TimeStep:
 
     How an episode ended is decided for each agent by its own `terminated`: no value follows a termination. An agent
     that was alive and did not terminate with the last step was cut off: its return bootstraps from `next_observation`,
-    never from the next episode. That holds too where an environment says `last` and neither of the two others, since
-    `envs.batch` sets `truncated` wherever the last step cuts somebody off.
+    never from the next episode. This also holds where an environment sets `last` alone: `envs.batch` sets `truncated`
+    wherever the last step cuts somebody off.
     """
 
     groups: dict[str, GroupStep]
@@ -218,13 +219,13 @@ class TimeStep:
 
 @pytree
 class Transition:
-    """What a group saw, did and got: one step, or `[T, B, …]` of them."""
+    """What a group observed, did and received: one step, or `[T, B, …]` of them."""
 
     observation: Observation
     state: Observation | None
     action_mask: Array | None
     alive: Array
-    reset: Array  # the observation is the first of an episode, so carries start afresh
+    reset: Array  # the observation is the first of an episode, so carries are reset
     action: Array
     extras: dict[str, Array]  # what the algorithm's `act` left for its `update`
     reward: Array
@@ -245,8 +246,8 @@ class Batch:
     carries      [S, B, …]  the carry before each of the S = T / sequence_length contiguous sequences
     final        [B]        the time step after the last transition, for bootstrapping, and the carry that goes with it
     weight       [B]        what each sequence counts for in losses, or None where all count alike
-    next_actions [.., B, …] by other groups' policies at the true successors of the steps that targets end with, for an
-                            algorithm that asks for them (`Algorithm.rates_actions_of`)
+    next_actions [.., B, …] what other groups' policies would do at the true successor of the last step of each target,
+                            for an algorithm that asks for them (`Algorithm.rates_actions_of`)
 
     A batch that was just collected has carries and a final time step; one out of replay has neither, since each of its
     transitions holds its own successor and, where networks have memory, the carry that it was acted with.
@@ -287,7 +288,7 @@ class JointLearning:
     """How some groups of a team learn in one update. Each keeps a state of its own, with which it acts.
 
     groups   those that learn together; each one's algorithm says the same
-    bundle   what `update` needs to know of the group that this is of
+    bundle   what `update` needs to know about the group that has this
     agreed   fields of the configuration, by name, that must be the same for all of them
     update(bundles, states, batch, key, progress) -> (states, metrics, priorities), all of them dicts by group
     """
@@ -312,10 +313,11 @@ class Algorithm:
     groups: of a team's algorithm, each group's own
 
     What only an algorithm for one group has:
-    next_actions(state, transitions, key) -> what its policy would do at the true successors of the steps that targets
-                     end with, `[.., N, A, …]`; None where it cannot say
-    rates_actions_of: other groups whose next actions `update` needs (`Batch.next_actions`)
-    joint: where the group learns in one update with other groups of its team, instead of by `update`
+
+    next_actions(state, transitions, key) -> what its policy would do at the true successor of the last step of each
+                     target, `[.., N, A, …]`; None where it cannot say
+    rates_actions_of   other groups whose next actions `update` needs (`Batch.next_actions`)
+    joint              where the group learns in one update with other groups of its team, instead of by `update`
     """
 
     init: Callable[[Key], PyTree]

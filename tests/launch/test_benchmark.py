@@ -212,7 +212,7 @@ def test_a_users_own_preset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ([*SMALL, "tasks=[copy]"], "unknown task 'copy'; nearest: probe/copy"),
         ([*SMALL, "models=[mpl]"], "unknown model 'mpl'; nearest: mlp"),
         ([*SMALL, "seeds=0"], "seeds is empty"),
-        ([*SMALL, "seeds=[1,1]"], "has one twice"),
+        ([*SMALL, "seeds=[1,1]"], "names a seed twice"),
         ([*SMALL, "seeds=few"], "benchmark.seeds takes"),
         ([*SMALL, "seeds=99999999999999999999"], "seeds=99999999999999999999 are too many"),
         ([*SMALL, "algorithm=ippo"], "'algorithm=ippo': a benchmark takes algorithms=[…]"),
@@ -232,7 +232,10 @@ def test_a_users_own_preset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             [*SMALL, "iql:experiment.platform=cpu"],
             "all experiments of a benchmark run on one platform, not on auto and",
         ),
-        ([*SMALL, "experiment.platform=gpu"], "experiment.platform=gpu, but what JAX finds here is cpu"),
+        (
+            [*SMALL, "experiment.platform=gpu"],
+            "experiment.platform=gpu is not available on this machine: JAX finds cpu",
+        ),
         ([*SMALL, "foo"], "cannot read 'foo'"),
     ],
 )

@@ -53,5 +53,5 @@ def test_gpus_keep_the_numbers_that_the_user_made_visible() -> None:
 
 def test_without_a_plugin_there_is_only_the_cpu() -> None:
     assert find_accelerators("auto") is None and find_accelerators("cpu") is None
-    with pytest.raises(UsageError, match=r"experiment.platform=gpu, but what JAX finds here is cpu"):
+    with pytest.raises(UsageError, match=r"experiment.platform=gpu is not available on this machine: JAX finds cpu"):
         find_accelerators("gpu")

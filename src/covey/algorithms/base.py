@@ -1,7 +1,7 @@
-"""What algorithms are given besides their own configuration, and how one per group makes a team's.
+"""What an algorithm receives besides its own configuration, and how the groups' algorithms become the team's.
 
-An algorithm is written for one group (`make_x(config, spec, group, context)`); `make_team` maps it over the groups of a
-task. So every group has parameters, optimiser and batch of its own, and groups may differ in algorithm.
+An algorithm is written for one group (`make_x(config, spec, group, context)`); `make_team` joins those of a task's
+groups. So every group has its own parameters, optimiser and batch, and groups may use different algorithms.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ LossHook = Callable[[str, PyTree, PyTree], tuple[Array, dict[str, Array]]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AlgorithmConfig(Configuration):
-    """What covey reads of every algorithm's configuration. An algorithm's dataclass inherits from this one, and has a
-    field or a property of the same name where the default does not fit."""
+    """What covey reads from every algorithm's configuration. An algorithm's dataclass inherits from this one, and
+    overrides a default that does not fit with a field or a property of the same name."""
 
     @property
     def agent_ids(self) -> bool:
@@ -53,11 +53,11 @@ class AlgorithmConfig(Configuration):
 
     @property
     def sequence_length(self) -> int | None:
-        """Steps that a memory is unrolled for in learning; None: the whole rollout."""
+        """Steps for which a memory is unrolled while learning; None: the whole rollout."""
         return None
 
     def check(self, experiment: Any) -> None:
-        """Raises ValueError where this does not fit a loop that collects, `experiment` (a `CollectingConfig`)."""
+        """Raises ValueError if this does not fit `experiment`, the `CollectingConfig` of a loop that collects."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class Hooks:
     """A user's own pure functions inside the compiled step.
 
     batch(group, transitions) -> transitions            before the update, e.g. to add an intrinsic reward; or
-                              -> (transitions, metrics) to log something of it
+                              -> (transitions, metrics) to log something about it
     loss(group, params, minibatch) -> (loss, metrics)   added to the algorithm's own loss
     metrics(metrics) -> metrics                         of the whole iteration, before they leave the device
     """
@@ -77,9 +77,10 @@ class Hooks:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Context:
-    """`device_axis` names the axis over which gradients and statistics are averaged, if there are several devices.
+    """What an algorithm shares with the rest of the run.
 
-    `same_algorithm` are the groups of the task that have this algorithm; None: all.
+    `device_axis` names the axis over which gradients and statistics are averaged, if there are several devices.
+    `same_algorithm` lists the groups of the task that use this algorithm; None: all of them.
     """
 
     model: Model
@@ -90,7 +91,7 @@ class Context:
 
 
 def make_optimiser(config: Any) -> optax.GradientTransformation:
-    """Adam without its step size, on gradients clipped by their norm: fields `max_grad_norm` and `adam_eps`."""
+    """Adam without its step size, after clipping gradients by their norm: fields `max_grad_norm` and `adam_eps`."""
     adam = optax.chain(optax.clip_by_global_norm(config.max_grad_norm), optax.scale_by_adam(eps=config.adam_eps))
     return optax.GradientTransformation(adam.init, one_operation(adam.update))
 
@@ -114,9 +115,9 @@ def adam_step(
 
 
 def descend(optimiser: optax.GradientTransformation, state: State, grads: Mapping[str, PyTree], lr: Array) -> State:
-    """A learner's state after a step on each of its `params` that `grads` names.
+    """A learner's state after one optimiser step on each of the `params` that `grads` names.
 
-    Each has a state of the optimiser of its own, so that none scales the gradients of another.
+    Each has its own optimiser state, so that none scales the gradients of another.
     """
     stepped = {
         name: adam_step(optimiser, state.params[name], state.optimiser[name], grad, lr) for name, grad in grads.items()
@@ -142,7 +143,7 @@ def mean_over_living(tree: PyTree, alive: Array, axis: str | None) -> PyTree:
 def every_n_updates(
     updates: Array, n: int, compute: Callable[[], Result], otherwise: Callable[[], Result] | None = None
 ) -> Result:
-    """The result of `compute` in every n-th update. The others skip it, and return that of `otherwise`, or zeros."""
+    """The result of `compute` in every n-th update. Other updates skip it and return that of `otherwise`, or zeros."""
     if n == 1:
         return compute()
 
@@ -155,7 +156,7 @@ def every_n_updates(
 
 
 def add_users_loss(grads: PyTree, context: Context, group: str, params: PyTree, batch: Any) -> tuple[PyTree, PyTree]:
-    """Gradients, already means over all devices, with those of the user's own loss, if there is one; its metrics."""
+    """`grads`, already means over all devices, plus those of the user's own loss, if there is one; and its metrics."""
     if context.hooks.loss is None:
         return grads, {}
     own, metrics = jax.grad(lambda params: context.hooks.loss(group, params, batch), has_aux=True)(params)  # type: ignore[misc]
@@ -171,7 +172,7 @@ def make_algorithm(
 ) -> Algorithm:
     """The registered algorithm `name` for a task, e.g. `make_algorithm("mappo", env.spec, lr=3e-4)`.
 
-    `model` is by `make_model`, an MLP by default; the critic's is the same unless given.
+    `model` comes from `make_model`, and is an MLP by default. The critic's is the same unless given.
     """
     entry = registry.algorithms[name]
     config = registry.build_config(entry.defaults(), fields, "algorithm")
@@ -181,7 +182,8 @@ def make_algorithm(
 
 
 def make_group(name: str, config: Any, spec: EnvSpec, group: str, context: Context) -> Algorithm:
-    """The registered algorithm `name` for one group of a task; ValueError where its capabilities do not suffice."""
+    """The registered algorithm `name` for one group of a task. Raises ValueError for actions or a memory that the
+    algorithm cannot learn with."""
     entry = registry.algorithms[name]
     _check_actions(name, entry.capabilities, spec.groups[group].action, group)
     make: MakeAlgorithm = entry.make_function()
@@ -200,14 +202,14 @@ def _check_actions(name: str, capabilities: registry.Capabilities, action: Actio
     if ActionKind.continuous in (kind, *capabilities.actions) and kind is not ActionKind.multi_discrete:
         hint = f" (vmas tasks: task.continuous_actions={str(kind is not ActionKind.continuous).lower()})"
     needed = " or ".join(supported.value for supported in capabilities.actions)
-    raise ValueError(f"{name} needs {needed}, and group '{group}' has {kind.value}{hint}")
+    raise ValueError(f"{name} needs {needed}, but group '{group}' has {kind.value}{hint}")
 
 
 def make_team(parts: Mapping[str, Algorithm], hooks: Hooks = Hooks()) -> Algorithm:
     """Joins one algorithm per group into the team's: states, carries, actions and extras become dicts by group.
 
-    Each group's update is given all groups' transitions, and the state of its own group alone. What it needs to know of
-    other groups' policies is what they would do next. All groups learn from the others as they were before the update.
+    Each group's update receives all groups' transitions, but only its own group's state. Of other groups' policies it
+    receives only what they would do next. All groups learn from the others as they were before the update.
     """
     check_parts_fit(parts)
 
@@ -237,7 +239,7 @@ def make_team(parts: Mapping[str, Algorithm], hooks: Hooks = Hooks()) -> Algorit
         batch = dataclasses.replace(batch, transitions={group: steps for group, (steps, _) in hooked.items()})
         keys = dict(zip(parts, jax.random.split(key, len(parts)), strict=True))
         for group, part in parts.items():
-            if group in states:  # learned together with an earlier one
+            if group in states:  # already updated together with an earlier group
                 continue
             own = batch_of(group, parts, state, batch, keys)
             if part.joint is None:
@@ -266,15 +268,15 @@ def make_team(parts: Mapping[str, Algorithm], hooks: Hooks = Hooks()) -> Algorit
 
 
 def check_parts_fit(parts: Mapping[str, Algorithm]) -> None:
-    """Raises ValueError where groups that look at each other in learning cannot."""
+    """Raises ValueError if groups that need each other to learn do not fit together."""
     for group, part in parts.items():
         for other in part.rates_actions_of:
             if parts[other].next_actions is None:
                 raise ValueError(
-                    f"the critic of group '{group}' rates the actions of group '{other}', whose algorithm does not say "
-                    "what its next ones are; use algorithm.scope=group, or another algorithm"
+                    f"the critic of group '{group}' rates the actions of group '{other}', whose algorithm cannot say "
+                    "what it would do next; use algorithm.scope=group, or another algorithm"
                 )
-            if _looks_at(parts[other]) != _looks_at(part):
+            if _successors_read(parts[other]) != _successors_read(part):
                 raise ValueError(
                     f"the critic of group '{group}' rates the actions of group '{other}': memory, n_step, "
                     "sequence_length and burn_in must be the same for both; or use algorithm.scope=group"
@@ -285,26 +287,26 @@ def check_parts_fit(parts: Mapping[str, Algorithm]) -> None:
 
 def _check_joint(joint: JointLearning, parts: Mapping[str, Algorithm]) -> None:
     together = [parts[name].joint for name in joint.groups]
-    lengths = {_looks_at(parts[name]) for name in joint.groups}
+    lengths = {_successors_read(parts[name]) for name in joint.groups}
     differ = ["scope"] if any(other is None or other.groups != joint.groups for other in together) else []
     differ = differ or [name for name, value in joint.agreed.items() if any(o.agreed[name] != value for o in together)]  # type: ignore[union-attr]
     differ = differ or (["sequence_length, and on memory"] if len(lengths) > 1 else [])
     if differ:
         raise ValueError(
-            f"groups {' and '.join(joint.groups)} learn one value of the team, and must agree on "
+            f"groups {' and '.join(joint.groups)} learn one value for the team, so they must agree on "
             f"algorithm.{differ[0]}; or use algorithm.scope=group"
         )
 
 
-def _looks_at(part: Algorithm) -> tuple[int, bool]:
-    """The steps of a sequence whose successors an update looks at: its length, and whether at all or at the last."""
+def _successors_read(part: Algorithm) -> tuple[int, bool]:
+    """Which successors an update reads: in sequences this long, those of all steps (with memory) or of one."""
     return part.sequence_length, bool(jax.tree.leaves(jax.eval_shape(lambda: part.initial_carry(1))))
 
 
 def batch_of(group: str, parts: Mapping[str, Algorithm], state: PyTree, batch: Batch, keys: Mapping[str, Key]) -> Batch:
-    """A team's batch as the algorithm of one group takes it: with all groups' transitions and its own carries."""
+    """A team's batch as the algorithm of one group takes it: all groups' transitions, but only its own carries."""
     part, transitions = parts[group], batch.transitions
-    if batch.final is None:  # sequences out of a buffer, as long as the group that needs the longest
+    if batch.final is None:  # sequences from a buffer, as long as the longest that any group needs
         transitions = jax.tree.map(lambda x: x[: part.sequence_length], transitions)
     next_actions = {}
     for other in part.rates_actions_of:
@@ -322,7 +324,7 @@ def batch_of(group: str, parts: Mapping[str, Algorithm], state: PyTree, batch: B
 
 
 def _common_sequence_length(lengths: Sequence[int]) -> int:
-    """The longest, of which a group without memory takes single steps; or the whole rollout, which is 0."""
+    """The longest, of which other groups take a part or single steps; 0, the whole rollout, if any group needs that."""
     return 0 if 0 in lengths else max(lengths)
 
 

@@ -1,4 +1,4 @@
-"""What critics see and how many values they give: shared by the algorithms that have one."""
+"""What critics see and how many values they give, for all algorithms that have critics."""
 
 from __future__ import annotations
 
@@ -25,39 +25,45 @@ from covey.types import (
     PyTree,
 )
 
-# What a critic sees of other groups: of each its observation `[T, B, A, …]`, and its encoded action or None.
+# What a critic sees of other groups: for each, its observation `[T, B, A, …]`, and its encoded action or None.
 Others = tuple[tuple[Observation, Array | None], ...]
 
 
 class CriticSees(enum.Enum):
+    """What a critic is shown. Actors see their own observations whatever it is."""
+
     own = "each agent's own observation"
     auto = "the global state, or the joint observation where the task has none"
     state = "the global state"
-    joint = "the observations of all agents, of the groups that `scope` says"
+    joint = "the observations of all agents in the groups of `scope`"
 
 
 class Scope(enum.Enum):
-    """Who is central, where several groups cooperate. With one group, all are the same."""
+    """What a centralised critic or a mixer spans where several groups cooperate. With one group, all mean the same."""
 
-    auto = "the team where that is possible, and otherwise the group"
+    auto = "the team where that is possible, otherwise the group"
     team = "all groups that cooperate"
     group = "each group by itself"
 
 
 class CriticOutputs(enum.Enum):
+    """How many values a centralised critic gives."""
+
     per_agent = "a centralised critic has one output for each agent"
-    one = "a centralised critic of continuous actions has one output, which all agents share"
+    one = "a centralised critic has one output for all agents; in SAC with discrete actions, still one for each"
 
 
 class ActorGradient(enum.Enum):
+    """Through whose actions a centralised critic of continuous actions teaches an actor."""
+
     auto = "own where agents have rewards of their own, all where they share them"
-    own = "the agent's own action is new, the others' are as they were"
+    own = "the agent's own action is new, the others' are the ones they took"
     all = "all agents' actions are new"
 
 
 def resolve_gradient(gradient: ActorGradient, spec: EnvSpec, group: str) -> ActorGradient:
-    """`auto` settled. Where the reward is shared, all agents have the same value, and `all` follows it at less cost;
-    otherwise `all` follows the sum of the agents' values, to which an agent may sacrifice its own."""
+    """Resolves `auto`. With a shared reward all agents have the same value, and `all` follows it at less cost.
+    Otherwise `all` follows the sum of the agents' values, to which an agent may sacrifice its own."""
     if gradient is not ActorGradient.auto:
         return gradient
     group_spec = spec.groups[group]
@@ -65,10 +71,10 @@ def resolve_gradient(gradient: ActorGradient, spec: EnvSpec, group: str) -> Acto
 
 
 def resolve(sees: CriticSees, spec: EnvSpec, model: Model) -> CriticSees:
-    """`auto` settled; raises where there is no global state to see, or a model that cannot see one.
+    """Resolves `auto`. Raises ValueError if there is no global state to see, or the model cannot read one.
 
-    A model over agents takes its input for their observations side by side. A global state may have a size that
-    divides by their number too, and would be cut into pieces that are nobody's.
+    A model over agents takes its input to be their observations side by side. A global state whose size happens to
+    divide by their number would be cut into pieces that belong to no agent.
     """
     over_agents = model.config.reads_team
     if sees is CriticSees.auto:
@@ -86,7 +92,7 @@ def resolve(sees: CriticSees, spec: EnvSpec, model: Model) -> CriticSees:
 def resolve_scope(scope: Scope, sees: CriticSees, spec: EnvSpec, group: str, model: Model) -> tuple[str, ...]:
     """The other groups of the team that a centralised critic of `group` sees, in the order of the task.
 
-    `sees` is resolved. Raises where the critic's model cannot see them.
+    `sees` is resolved. Raises ValueError if the critic's model cannot read them.
     """
     others = tuple(name for name in spec.team_of(group) if name != group)
     if sees is CriticSees.own or scope is Scope.group:
@@ -94,7 +100,7 @@ def resolve_scope(scope: Scope, sees: CriticSees, spec: EnvSpec, group: str, mod
     if others and model.config.reads_team:
         if scope is Scope.team:
             raise ValueError(
-                f"critic_model '{model.name}' reads agents whose observations are of one size, those of one group; "
+                f"critic_model '{model.name}' needs observations of one size: it can read only one group's agents; "
                 "use algorithm.scope=group or auto, or another critic_model"
             )
         return ()
@@ -102,7 +108,7 @@ def resolve_scope(scope: Scope, sees: CriticSees, spec: EnvSpec, group: str, mod
 
 
 def seen_shape(sees: CriticSees, spec: EnvSpec, group: str, others: Sequence[str] = ()) -> ObservationShape:
-    """The shape of what a critic of `group` sees, actions aside; `others` are by `resolve_scope`."""
+    """The shape of what a critic of `group` sees, actions aside; `others` come from `resolve_scope`."""
     group_spec = spec.groups[group]
     match sees:
         case CriticSees.state:
@@ -119,8 +125,8 @@ def join_agents(*groups: Sequence[Observation | None]) -> Array:
     """What all agents of some groups see, and do, in one row: `[T, B, F]`.
 
     Each group is a sequence of arrays `[T, B, A, …]`, or dictionaries of them, such as its observation and action; None
-    is left out. Group by group, within a group agent by agent, and of each agent one array after another: so that
-    models that read the team find each one's part. Dead agents are shown as the environment shows them.
+    is left out. The row goes group by group, within a group agent by agent, and within an agent array by array, so that
+    models that read the team find each agent's part. Dead agents appear as the environment shows them.
     """
     rows = []
     for arrays in groups:
@@ -131,7 +137,7 @@ def join_agents(*groups: Sequence[Observation | None]) -> Array:
 
 
 def encoded_size(action: ActionSpec) -> int:
-    """How many numbers `encode_action` makes of one agent's action."""
+    """How many numbers `encode_action` makes from one agent's action."""
     match action:
         case Continuous():
             return action.size
@@ -155,15 +161,16 @@ def encode_action(action: ActionSpec, taken: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Critics:
-    """Several critics of the same shape, for the smaller of their values; all arrays are `[T, B, …]`.
+    """Several critics of the same shape, of which targets take the smallest value; all arrays are `[T, B, …]`.
 
-    Each has parameters of its own in a dict, one after another: products of stacked matrices are slower on a CPU.
+    Each has its own parameters in a dict, and they run one after another: products of stacked matrices are slower on a
+    CPU.
 
     init(key) -> params
-    evaluate(params, inputs, reset, burn_in) -> values [K, T − burn_in, B, A, n]; before, memory is only filled
+    evaluate(params, inputs, reset, burn_in) -> values [K, T − burn_in, B, A, n]; the first steps only fill the memory
     evaluate_successors(params, inputs, next_inputs, reset) -> values of the successors [K, T, B, A, n]
-    inputs(observation, state, action or None, others) -> what the critics are shown; `others` are the observation and
-        the encoded action of each other group that they see
+    inputs(observation, state, action or None, others) -> what the critics see; `others` holds the observation and the
+        encoded action of each other group that they see
     """
 
     init: Callable[[Key], PyTree]
@@ -188,9 +195,10 @@ def own_values(evaluate: Callable[[Array], Array], new: Array, old: Array) -> Ar
 
 
 def require_memory_of_both(actor: Network, critics: Critics) -> None:
-    """Sequences out of replay are as long as the actor's memory wants them: a critic's alone would never fill."""
+    """Raises ValueError if only the critics have memory: the actor's memory sets the length of replayed sequences, and
+    without it they are too short to fill the critics'."""
     if critics.recurrent and not actor.recurrent:
-        raise ValueError("a critic_model with memory needs a model with memory where learning is from replay")
+        raise ValueError("with replay, a critic_model with memory needs a model with memory too")
 
 
 def make_critics(
@@ -208,8 +216,8 @@ def make_critics(
 ) -> Critics:
     """Q(what is seen, actions), or with `action_size=0` Q(what is seen) with one output per action.
 
-    A critic that sees everything has outputs for each agent, since rewards need not be shared, or one for all. `sees`
-    and `others` are resolved. Critics that are shown actions are shown those of the other groups too.
+    A centralised critic has outputs for each agent, since rewards need not be shared, or one for all. `sees` and
+    `others` are resolved. Critics that see actions also see those of the other groups.
     """
     centralised = sees is not CriticSees.own
     num_agents = spec.groups[group].num_agents
@@ -219,7 +227,7 @@ def make_critics(
         own_size = action_size * (num_agents if centralised else 1)
         shape = (flat_size(shape) + own_size + others_size,)
     stacked = centralised and share_parameters  # one network gives all agents' values
-    different = outputs is CriticOutputs.per_agent or action_size == 0  # what is one agent's best action is not all's
+    different = outputs is CriticOutputs.per_agent or action_size == 0  # agents differ in which action is best
     network = make_network(
         model,
         name=f"{group}/critic",

@@ -1,30 +1,32 @@
 """Deterministic policy gradients for teams: IDDPG and MADDPG (Lillicrap et al., 2016; Lowe et al., 2017), and with twin
 critics ITD3 and MATD3 (Fujimoto et al., 2018).
 
-Each agent has a policy a = μ_θ(o) in the actions' bounds. Critics learn its value, and it follows their slope:
+Each agent has a policy a = μ_θ(o) within the actions' bounds. Critics learn its value, and it follows their gradient:
 
     y = r + γ min_k Q'_k(s', μ'(o') + ε),   L(φ) = Σ_k E[(Q_k(s, a) − y)²],   L(θ) = −E[Q_1(s, μ(o))]
 
 The names differ in what critics see (each agent's own observation and action, or everyone's), and in TD3's three
-fields: two critics of which the smaller counts, noise ε on the target's actions, and a policy that moves less often.
+fields: two critics, the smaller of whose values counts; noise ε on the targets' actions; and a policy that is updated
+less often.
 
-`actor_gradient` says whose actions the actor's loss takes from the policy: with `own`, as in the paper, agent i's value
-is that of its own new action beside the others' actions as they were; with `all`, everyone's are new, and each agent
-follows the sum of all values; `auto` takes `all` where the task shares rewards, and otherwise `own`.
+`actor_gradient` says whose actions the actor's loss takes from the policy. With `own`, as in the paper, agent i's value
+is that of its own new action beside the actions that the others took. With `all`, everyone's actions are new, and each
+agent follows the sum of all values. `auto` is `all` where the task shares rewards, and otherwise `own`.
 
-Where several groups cooperate, a centralised critic also sees the other groups' observations and actions
-(`scope=group`: not so). In the targets those actions are by the other groups' target networks. In the actor's loss
-they are as they were, whatever `actor_gradient` says.
+Where several groups cooperate, a centralised critic also sees the other groups' observations and actions (not with
+`scope=group`). In the targets those actions come from the other groups' target networks. In the actor's loss they are
+the actions taken, whatever `actor_gradient` says.
 
 Differences from the papers:
-- Actors pay for outputs beyond ±3, where the tanh that bounds actions is flat. An early critic that likes ever larger
-  actions otherwise drives an actor to where no gradient leads back. After 60,000 frames of vmas/sampling, 5 of 12 IDDPG
-  seeds had returns below 8 without the penalty (3 of them with at least 98% of actions at a bound), and none with it.
+- Actors pay for outputs beyond ±3, where the tanh that bounds actions is flat. An early critic that prefers ever
+  larger actions would otherwise drive an actor to where no gradient leads back. After 60,000 frames of vmas/sampling,
+  5 of 12 IDDPG seeds had returns below 8 without the penalty (3 of them with at least 98% of actions at a bound), and
+  none with it.
 - Exploration is Gaussian noise whose deviation falls over training, in units of half the actions' range.
 - Time limits bootstrap from the true final observation; dead agents' steps do not count.
-- Policy and critics step at once, each from the others as they were: the devices meet once in an update.
+- Policy and critics step at the same time, both from the old parameters: devices then synchronise once per update.
 - A centralised critic has an output for each agent: rewards need not be shared.
-- A critic with memory remembers the actions that it is shown: in the actor's loss, the policy's new ones.
+- A critic with memory remembers the actions that it is shown; in the actor's loss, these are the policy's new ones.
 
 From top to bottom: configuration, state, acting, targets, the actor's loss, update. What DDPG shares with SAC, the
 critics' loss and memory included, is in `off_policy.py`. `make_ddpg` binds the functions.
@@ -90,8 +92,11 @@ class DdpgConfig(OffPolicyConfig):
     noise_end: float = 0.1  # deviation of the exploration noise after `noise_fraction` of the frames
     # share of `experiment.schedule_frames` over which the deviation falls from start to end
     noise_fraction: float = 0.5
-    target_noise: float = 0.0  # deviation of noise on the targets' next actions, which smooths the critic; 0: none
-    target_noise_clip: float = 0.5  # noise on the targets' next actions stays within ± this
+    # deviation of noise on the targets' next actions, which smooths the critic, as a share of half the actions' range;
+    # 0: none
+    target_noise: float = 0.0
+    # noise on the targets' next actions stays within ± this, as a share of half the actions' range
+    target_noise_clip: float = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -108,7 +113,8 @@ MATD3 = dataclasses.replace(MADDPG, **TD3)  # type: ignore[arg-type]
 
 @pytree
 class DdpgState:
-    """All that a group learns. `noise` is the deviation of exploration in use; callbacks may set `coefficients`."""
+    """Everything that a group learns. Schedules scale the `coefficients`, and callbacks may set them. `noise` is the
+    current deviation of the exploration noise."""
 
     params: dict[str, PyTree] = learned()  # actor, critic
     target: dict[str, PyTree] = learned(copies="params")
@@ -120,7 +126,7 @@ class DdpgState:
 
 @pytree
 class DdpgActing:
-    """What acting needs of the state: the actor's parameters, and the deviation of exploration."""
+    """The part of the state that acting needs: the actor's parameters, and the deviation of the exploration noise."""
 
     params: PyTree
     noise: Array
@@ -188,7 +194,7 @@ def act(
 
 
 def next_actions(ddpg: Ddpg, state: DdpgState, steps: Transition, key: Key) -> Array:
-    """μ'(o') + ε `[.., N, A, n]` at the successors that targets end with; `key` is of the noise."""
+    """μ'(o') + ε `[.., N, A, n]` at the successors that targets bootstrap from; `key` is for the noise."""
     config, ac = ddpg.config, ddpg.ac
     first, ends = first_and_last(steps, remembers=ac.actor.recurrent)
     policy = state.target["actor"] if config.target_actor else state.params["actor"]
@@ -203,7 +209,7 @@ def next_actions(ddpg: Ddpg, state: DdpgState, steps: Transition, key: Key) -> A
 def make_targets(
     ddpg: Ddpg, state: DdpgState, steps: Transition, key: Key, others: tuple[Others, Others] = ((), ())
 ) -> Array:
-    """y `[M, N, A]` of sequences `[L, N, …]`, by the target networks; `key` is of the noise on the next actions.
+    """y `[M, N, A]` of sequences `[L, N, …]`, by the target networks; `key` is for the noise on the next actions.
 
     `others` is what critics see of other groups (`see_others`).
     """
@@ -225,7 +231,7 @@ def saturation(outputs: Array) -> Array:
 def actor_loss(
     params: PyTree, ddpg: Ddpg, critic_params: dict[str, PyTree], samples: Samples
 ) -> tuple[Array, dict[str, Array]]:
-    """−E[Q_1(s, μ(o))] of the actor's `params`, with the penalty on saturated outputs; and nothing besides."""
+    """−E[Q_1(s, μ(o))] of the actor's `params`, with the penalty on saturated outputs; and no further results."""
     outputs = run_actor_on_steps(ddpg.ac, params, samples)
     first_critic = dict([next(iter(critic_params.items()))])
     action = to_action(ddpg.action, outputs)
@@ -243,7 +249,7 @@ def actor_loss(
 def update(
     ddpg: Ddpg, state: DdpgState, batch: Batch, key: Key, progress: Array
 ) -> tuple[DdpgState, dict[str, Array], Array]:
-    """One gradient step of critics and actor on sequences `[L, N, …]` out of replay.
+    """One gradient step of critics and actor on sequences `[L, N, …]` from replay.
 
     Also returns metrics, and the sequences' TD errors `[N]`, which are their priorities.
     """

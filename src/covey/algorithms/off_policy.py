@@ -1,8 +1,9 @@
-"""The skeleton of off-policy actor-critics: SAC, DDPG and TD3 differ in their targets, their actor's loss, and in which
-target networks follow when. The rest is here: networks, critics' loss, sequences out of replay, and gradients.
+"""The skeleton of off-policy actor-critics: SAC, DDPG and TD3 differ in their targets, in their actor's loss, and in
+which target networks they have and when these follow. The rest is here: networks, critics' loss, sequences from replay,
+and gradients.
 
-Sequences are `[L, N, …]`: L steps of N sequences. With memory, actors continue from the carry that a sequence's first
-step was acted with, and critics, which never act, from an empty one; the first `burn_in` steps bring both up to date
+Sequences are `[L, N, …]`: L steps of N sequences. With memory, actors start a sequence from the carry that acting
+started it with. Critics never act, so they start from an empty carry. The first `burn_in` steps bring both up to date
 and are not learned from. Without memory a sequence has one target, and M below is 1.
 """
 
@@ -67,26 +68,27 @@ class OffPolicyConfig(AlgorithmConfig):
     """Fields that these algorithms have in common."""
 
     critic_sees: CriticSees = CriticSees.own  # what the critic sees
-    # whose observations and actions a centralised critic sees where several groups cooperate; auto: those of the team,
-    # or of the group if the critic's model is over agents (gnn, attention), whose observations are of one size
+    # whose observations and actions a centralised critic sees where several groups cooperate; auto: the team's, or only
+    # the group's if the critic's model reads agents (gnn, attention, deepsets), whose observations must be of one size
     scope: Scope = field(Scope.auto, newer=True)
-    # whose actions are the actor's new ones when a centralised critic of continuous actions rates it
+    # whose actions come from the policy in the actor's loss; only where a centralised critic rates continuous actions
     actor_gradient: ActorGradient = ActorGradient.auto
     critic_outputs: CriticOutputs = CriticOutputs.per_agent  # how many values a centralised critic gives
     num_critics: int = 1  # critics learned side by side; targets take the smallest of their values
     share_parameters: bool = True  # one set of parameters for all agents of a group; false: one for each
-    # one set of critic's parameters for all agents of a group; false: one for each
+    # one set of critic parameters for all agents of a group; false: one for each
     share_critic_parameters: bool = True
     agent_ids: bool = True  # append a one-hot id to observations, so that shared parameters can play different roles
     lr: float = 1e-3  # Adam's step size, before `lr_schedule`
     lr_schedule: Schedule = Schedule.constant  # how the step size changes over `experiment.schedule_frames`
-    adam_eps: float = 1e-5  # the number in Adam's denominator that keeps it above zero
-    max_grad_norm: float = 5.0  # gradients of each network are scaled down to this norm where theirs is greater
-    gamma: float = 0.99  # discount: what a reward one step later counts, against 1 now
+    adam_eps: float = 1e-5  # added to the denominator of Adam's step, to keep it above zero
+    max_grad_norm: float = 5.0  # each network's gradient is scaled down to this norm if it is larger
+    gamma: float = 0.99  # discount: the weight of a reward one step later, against 1 now
     n_step: int = 1  # rewards summed before a target bootstraps from a value
     tau: float = 0.005  # how far target networks move towards the networks in each update: 0 not at all, 1 all the way
-    policy_delay: int = 1  # updates of the critics for each update of the actor
-    sequence_length: int = 16  # steps a memory is unrolled in learning, after `burn_in`; unused without memory
+    # updates of the critics for each update of the actor; in DDPG and TD3, also for each step of the target networks
+    policy_delay: int = 1
+    sequence_length: int = 16  # steps learned from in each sequence, after `burn_in`; unused without memory
     burn_in: int = 0  # steps before each sequence that only fill the memory and are not learned from
 
     def __post_init__(self) -> None:
@@ -100,8 +102,8 @@ class OffPolicyConfig(AlgorithmConfig):
 class ActorCritic:
     """What the functions of this file and of the algorithms share.
 
-    With `own_actions_only`, an actor's new action is rated beside the others' actions as they were. `others` are the
-    actions of the other groups that the critics see. Theirs are always as they were, except in targets.
+    With `own_actions_only`, an agent's new action is rated beside the actions that the others took. `others` are the
+    action specs of the other groups that the critics see. Outside of targets, critics see the actions these took.
     """
 
     config: OffPolicyConfig
@@ -116,16 +118,17 @@ class ActorCritic:
 
     @property
     def discrete(self) -> bool:
-        """Whether critics give a value to each action, and not to the one that they are shown."""
+        """Whether critics give a value for every action, instead of for the one that they are shown."""
         return isinstance(self.action, Discrete)
 
     @property
     def burn_in(self) -> int:
+        """Steps at the start of a sequence that only fill the memory; none without memory."""
         return self.config.burn_in if self.actor.recurrent else 0
 
     @property
     def sequence_length(self) -> int:
-        """Steps that an update needs of each sequence, those included that n-step targets look ahead."""
+        """Steps that an update needs of each sequence, including those that n-step targets look ahead."""
         length = self.config.sequence_length if self.actor.recurrent else 1
         return self.burn_in + length + self.config.n_step - 1
 
@@ -138,7 +141,7 @@ class Samples:
     carry   [N, …]     the actor's memory before the first; () where it has none
     target  [M, N, A]  of the steps after `burn_in`
     alive   [M, N, A]
-    weight  [M, N, A]  what each of them counts for in losses: nothing where dead, else the sequence's importance
+    weight  [M, N, A]  of each in losses: 0 where dead, else the sequence's importance
     others             what critics see of other groups at these steps (`see_others`)
     """
 
@@ -219,14 +222,14 @@ def run_actor(
 
 
 def stored_carry(ac: ActorCritic, steps: Transition) -> PyTree:
-    """The actor's memory `[N, …]` that the first of stored steps was acted with."""
+    """The actor's memory `[N, …]` before the first of the stored steps."""
     return jax.tree.map(lambda x: x[0], steps.extras["carry"]) if ac.actor.recurrent else ()
 
 
 def see_others(ac: ActorCritic, batch: Batch) -> tuple[Others, Others]:
     """What critics see of other groups, at the steps that networks are applied to and at the successors of `ends`.
 
-    Of each group its observation `[.., N, A, …]` and its encoded action: the one that it took, and at a successor the
+    For each group, its observation `[.., N, A, …]` and its encoded action: the one that it took, or at a successor the
     one that its own policy would take there.
     """
     now, after = [], []
@@ -234,7 +237,7 @@ def see_others(ac: ActorCritic, batch: Batch) -> tuple[Others, Others]:
         first, ends = first_and_last(batch.transitions[name], remembers=ac.actor.recurrent)
         now.append((first.observation, encode_action(action, first.action)))
         taken = batch.next_actions.get(name)
-        # Without next actions, critics are shown nobody's: see `rated_groups`.
+        # Without next actions, critics see no actions at all (`rated_groups`).
         encoded = None if taken is None else encode_action(action, beside_partners(taken, ends.extras))
         after.append((ends.next_observation, encoded))
     return tuple(now), tuple(after)
@@ -256,7 +259,7 @@ def rate_successors(
 ) -> Array:
     """Values `[K, .., N, A, n]` by each of K critics at the true successors of `ends`, where `action` is taken.
 
-    `action` is None where it is discrete: then values are those of all n actions. `others` is by `see_others`.
+    `action` is None if actions are discrete: then there is a value for each of them. `others` comes from `see_others`.
     """
     if action is not None:
         action = beside_partners(action, ends.extras)
@@ -274,7 +277,7 @@ def td_targets(ac: ActorCritic, steps: Transition, next_value: Array, gamma: Arr
 
 
 def make_samples(ac: ActorCritic, batch: Batch, target: Array) -> Samples:
-    """What losses need of a batch out of replay, whose targets are `[M, N, A]`."""
+    """What losses need of a batch from replay, with its targets `[M, N, A]`."""
     transitions = batch.transitions[ac.group]
     steps, _ = first_and_last(transitions, remembers=ac.actor.recurrent)
     alive = steps.alive[ac.burn_in : ac.burn_in + len(target)]
@@ -332,10 +335,10 @@ def run_actor_on_steps(ac: ActorCritic, params: PyTree, samples: Samples) -> Arr
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Gradients:
-    """Of one update, as means over the living agents on all devices.
+    """The gradients of one update and what else it computed, as means over the living agents on all devices.
 
-    grads     of "actor" and "critic"; the actor's are zero in updates that leave it as it is
-    found     what the actor's loss found besides; zero likewise
+    grads     of "actor" and "critic"; the actor's are zero in updates that skip it
+    found     the further results of the actor's loss; zero likewise
     metrics   to be logged
     td_error  [N]  the new priorities of the sequences
     """
@@ -352,7 +355,7 @@ ActorLoss = Callable[[PyTree], tuple[Array, dict[str, Array]]]
 def compute_gradients(
     ac: ActorCritic, state: Any, updates: Array, batch: Batch, samples: Samples, actor_loss: ActorLoss
 ) -> Gradients:
-    """Gradients of critics and actor, each with the others as they are: devices exchange them at once.
+    """Gradients of critics and actor, both at the current parameters, so that devices exchange them together.
 
     `updates` counts this one too. `actor_loss(params)` gives the loss and further means over agents.
     """
@@ -383,5 +386,5 @@ def compute_gradients(
 
 
 def scale_delayed(config: OffPolicyConfig, value: Array) -> Array:
-    """A metric that is zero in all but every `policy_delay`-th update, so that its mean is that of these updates."""
+    """Scales a metric that is zero except in every `policy_delay`-th update, so that its mean is over these alone."""
     return value * config.policy_delay

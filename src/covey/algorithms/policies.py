@@ -1,7 +1,7 @@
-"""Policies as bundles: what an on-policy algorithm asks of a policy and its critic, whatever they are made of.
+"""Policies as bundles: what an on-policy algorithm asks of a policy and its critic, whatever networks they use.
 
 `make_independent_policy` is the usual one: each agent's action depends on its own observation alone. One that decodes
-agents one after another, each seeing the choices before its own, would offer the same three functions.
+actions agent by agent, each agent seeing the earlier choices, would offer the same functions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Inputs:
     observation   [T, B, A, …]
     critic_input  [T, B, A, …]  or [T, B, …] for a critic that sees more than one agent's observation
     action_mask   [T, B, A, n]  legal actions, or None where all are
-    reset         [T, B]        the observation is the first of an episode, so memory starts afresh
+    reset         [T, B]        the observation is the first of an episode, so memory starts empty
     """
 
     observation: Observation

@@ -1,20 +1,20 @@
 """Proximal policy optimisation for teams: IPPO and MAPPO (Schulman et al., 2017; Yu et al., 2022).
 
-Each agent's policy π_θ(a | o) is improved on the clipped surrogate, with advantages by GAE from a critic V_φ:
+Each agent's policy π_θ(a | o) minimises the clipped surrogate loss, with GAE's advantages from a critic V_φ:
 
     L(θ) = −E[min(ρ A, clip(ρ, 1 − ε, 1 + ε) A)] − c_H H[π_θ],   ρ = π_θ(a | o) / π_old(a | o)
     L(φ) = c_V E[(V_φ − V_target)²]
 
-The two names differ in one field, `critic_sees`: each agent's own observation (IPPO), or the task's global state,
-and where it has none the joint observation (MAPPO): that of all agents of all groups that cooperate, or with
-`scope=group` of the agents of a group. Dead agents are in it as the environment shows them.
+The two differ in one field, `critic_sees`. IPPO's critic sees each agent's own observation. MAPPO's sees the task's
+global state or, if the task has none, the joint observation: that of all agents in all groups that cooperate, or with
+`scope=group` in one group. Dead agents appear in it as the environment shows them.
 
-Memory is a property of the networks: with one, the batch is cut into contiguous sequences of `sequence_length` steps,
-each learned from the carry that it was acted with.
+Memory is a property of the networks. With memory, the batch is cut into contiguous sequences of `sequence_length`
+steps, and learning starts each sequence from the carry that acting started it with.
 
 Differences from the papers:
-- A centralised critic has one output per agent (`critic_outputs=one` for a single value that all share): rewards need
-  not be shared, so values are not either.
+- A centralised critic has one output per agent (`critic_outputs=one` for a single value that all share). Rewards
+  may differ between agents, and then values do too.
 - Time limits bootstrap from the true final observation; the papers' code treats them as terminations.
 - Actor and critic are separate networks, each with its own gradient clipping, so neither scales the other's step.
 - Value targets are fixed for all epochs of an iteration, as in most implementations.
@@ -85,9 +85,11 @@ from covey.types import (
 
 
 class AdvantageNormalisation(enum.Enum):
+    """What advantages are shifted and scaled by, to mean 0 and deviation 1, before the policy loss."""
+
     none = "none"  # advantages as they are
     minibatch = "by the mean and deviation of each minibatch"
-    batch = "by those of the whole batch"
+    batch = "by the mean and deviation of the whole batch"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,32 +97,32 @@ class PpoConfig(AlgorithmConfig):
     """Fields of `ippo` and `mappo`. Frames are steps of one environment, whatever the number of agents."""
 
     critic_sees: CriticSees = CriticSees.own  # what the critic sees
-    # whose observations make the joint one where several groups cooperate; auto: those of the team, or of the group if
-    # the critic's model is over agents (gnn, attention), whose observations are of one size
+    # whose observations make up the joint one where several groups cooperate; auto: the team's, or only the group's if
+    # the critic's model reads agents (gnn, attention, deepsets), whose observations must be of one size
     scope: Scope = field(Scope.auto, newer=True)
     critic_outputs: CriticOutputs = CriticOutputs.per_agent  # how many values a centralised critic gives
     share_parameters: bool = True  # one set of parameters for all agents of a group; false: one for each
-    # one set of critic's parameters for all agents of a group; false: one for each
+    # one set of critic parameters for all agents of a group; false: one for each
     share_critic_parameters: bool = True
     agent_ids: bool = True  # append a one-hot id to observations, so that shared parameters can play different roles
     lr: float = 1e-3  # Adam's step size, before `lr_schedule`
     lr_schedule: Schedule = Schedule.linear  # how the step size changes over `experiment.schedule_frames`
-    adam_eps: float = 1e-5  # the number in Adam's denominator that keeps it above zero
-    max_grad_norm: float = 0.5  # gradients of each network are scaled down to this norm where theirs is greater
-    gamma: float = 0.99  # discount: what a reward one step later counts, against 1 now
-    # λ of generalised advantage estimation: 0 trusts the critic after one step, 1 only the rewards
+    adam_eps: float = 1e-5  # added to the denominator of Adam's step, to keep it above zero
+    max_grad_norm: float = 0.5  # each network's gradient is scaled down to this norm if it is larger
+    gamma: float = 0.99  # discount: the weight of a reward one step later, against 1 now
+    # λ of generalised advantage estimation: 0 trusts the critic after one step, 1 trusts only the rewards
     gae_lambda: float = 0.95
-    clip: float = 0.2  # how far the ratio of new to old probabilities may leave 1 before its gradient is cut: PPO's ε
+    clip: float = 0.2  # PPO's ε: how far the ratio of new to old probabilities may leave 1 before its gradient is cut
     value_clip: float | None = None  # how far the critic's outputs may move in an iteration; null: plain squared error
     value_coef: float = 0.5  # weight of the critic's loss
     entropy_coef: float = 0.01  # weight of the policy's entropy, which rewards exploring
     entropy_schedule: Schedule = Schedule.constant  # how `entropy_coef` changes over `experiment.schedule_frames`
     epochs: int = field(8, changeable=True)  # passes over the batch in each iteration
-    # minibatches that the batch is split into in each epoch; unused where `minibatch_size` is set
+    # minibatches that the batch is split into in each epoch; unused if `minibatch_size` is set
     num_minibatches: int = field(8, changeable=True)
     # frames in a minibatch, which sets the number of minibatches; null: `num_minibatches` decides
     minibatch_size: int | None = field(None, changeable=True)
-    # steps a memory is unrolled in learning; null: the whole rollout; unused without memory
+    # steps for which a memory is unrolled while learning; null: the whole rollout; unused without memory
     sequence_length: int | None = None
     # how advantages are normalised before the loss
     advantage_normalisation: AdvantageNormalisation = AdvantageNormalisation.minibatch
@@ -134,7 +136,7 @@ class PpoConfig(AlgorithmConfig):
         at_least(self, 1, "epochs", "num_minibatches", "minibatch_size", "sequence_length")
 
     def check(self, experiment: Any) -> None:
-        """Raises ValueError where this does not fit how the experiment collects."""
+        """Raises ValueError if minibatches or sequences do not divide what the experiment collects."""
         frames = experiment.num_envs * experiment.rollout_length
         if self.minibatch_size is not None and self.minibatch_size > frames:
             raise ValueError(
@@ -157,7 +159,7 @@ MAPPO = PpoConfig(critic_sees=CriticSees.auto)
 
 @pytree
 class PpoState:
-    """All that a group learns. `coefficients` are what schedules scale and callbacks may set."""
+    """Everything that a group learns. Schedules scale the `coefficients`, and callbacks may set them."""
 
     params: dict[str, PyTree] = learned()  # actor, critic
     optimiser: dict[str, PyTree]
@@ -170,7 +172,7 @@ class PpoState:
 
 @pytree
 class PpoActing:
-    """What acting needs of the state."""
+    """The part of the state that acting needs."""
 
     params: dict[str, PyTree]
     observation_moments: PyTree
@@ -187,11 +189,11 @@ class Samples:
     critic_input: Observation
     reset: Array
     action_mask: Array | None
-    weight: Array  # what each agent's step counts for in losses: nothing after its death
+    weight: Array  # of each agent's step in losses: 0 after its death
     raw_action: Array
     log_prob: Array
     value: Array
-    output: Array | None  # of the critic when acting, in its own units; only where `value_clip` compares with it
+    output: Array | None  # the critic's, when acting, in its own units; only with `value_clip`, which compares with it
     advantage: Array
     target: Array
     noise: Array | None  # for the estimate of the entropy, where it has no closed form
@@ -199,6 +201,7 @@ class Samples:
 
     @property
     def inputs(self) -> Inputs:
+        """What the policy and the critic take, of these samples."""
         return Inputs(
             observation=self.observation,
             critic_input=self.critic_input,
@@ -224,7 +227,7 @@ class Ppo:
     others: tuple[str, ...] = ()
 
 
-OBSERVATION_CLIP = 10.0  # deviations
+OBSERVATION_CLIP = 10.0  # standard deviations
 VALUE_DECAY = 0.99  # of the moments of value targets, per iteration: targets move as the policy improves
 
 
@@ -305,7 +308,7 @@ def to_output(config: PpoConfig, moments: Moments, value: Array) -> Array:
 def act(
     ppo: Ppo, acting: PpoActing, timestep: TimeStep, carry: PyTree, key: Key, explore: bool
 ) -> tuple[Array, dict[str, Array], PyTree]:
-    """Actions `[B, A, …]`, what `update` needs to know of them (each `[B, A, …]`), and the next carry."""
+    """Actions `[B, A, …]`, what `update` needs to know about them (each `[B, A, …]`), and the next carry."""
     # One step of time: [1, B, …].
     now = jax.tree.map(lambda x: x[None], timestep)
     step, others = now.groups[ppo.group], [now.groups[name] for name in ppo.others]
@@ -320,7 +323,7 @@ def act(
         successor = observe(ppo, acting, step.next_observation, now.next_state, step.action_mask, never, next_seen)
         return ppo.policy.evaluate_critic(acting.params, successor, carry)
 
-    # Without a truncation nobody asks for it. Zero, since what is acted on may belong to the next episode.
+    # It counts only after a truncation, and is zero elsewhere: `sampled.output` may belong to the next episode.
     successor_output = jax.lax.cond(
         any_seed(timestep.truncated.any()), output_of_successor, lambda: jnp.zeros_like(sampled.output)
     )
@@ -402,10 +405,10 @@ def make_samples(ppo: Ppo, state: PpoState, batch: Batch, key: Key) -> Samples:
 
 
 def fit_values(output: Array, old_output: Array | None, target: Array, weight: Array, *, clip: float | None) -> Array:
-    """The critic's loss. All are in the units of its outputs, so that `clip` compares like with like.
+    """The critic's loss. All arguments are in the units of its outputs, so that `clip` compares like with like.
 
-    `old_output` is what the critic gave when acting. As a value under moments that moved since, it would seem to be
-    far from `output` before a single step was taken, and the clipped loss would have no gradient.
+    `old_output` is the critic's output when acting. Computed from the value instead, under moments that changed since,
+    it could be far from `output` before any gradient step, and the clipped loss would have no gradient.
     """
     if clip is None:
         return value_loss(output, target, weight)
@@ -418,7 +421,7 @@ def ppo_loss(
 ) -> tuple[Array, dict[str, Array]]:
     """L(θ) + L(φ) on a minibatch or a block of it, time first `[L, N, …]`, and metrics. Both are means over agents.
 
-    Reads `clip`, `entropy_coef` and `value_coef`. `value_moments` normalise the critic's targets.
+    Reads `clip`, `entropy_coef` and `value_coef` from `coefficients`. `value_moments` normalise the critic's targets.
     """
     new = ppo.policy.evaluate(params, samples.inputs, samples.carry, samples.raw_action, samples.noise)
     weight, clip = samples.weight, coefficients["clip"]
@@ -472,7 +475,7 @@ def update_minibatch(
 def update(
     ppo: Ppo, state: PpoState, batch: Batch, key: Key, progress: Array
 ) -> tuple[PpoState, dict[str, Array], None]:
-    """Some epochs of minibatches on a batch `[T, B, …]` that was just collected."""
+    """`epochs` passes over shuffled minibatches of a batch `[T, B, …]` that was just collected."""
     config, axis = ppo.config, ppo.context.device_axis
     transitions = batch.transitions[ppo.group]
     key_noise, key_epochs = jax.random.split(key)
@@ -502,14 +505,14 @@ def _num_minibatches(config: PpoConfig, local_frames: int, axis: str | None, num
     frames = local_frames * (jax.lax.axis_size(axis) if axis else 1)
     num = frames // config.minibatch_size if config.minibatch_size else config.num_minibatches
     if num_sequences % num:
-        raise ValueError(f"{num} minibatches do not divide {num_sequences} sequences (per device)")
+        raise ValueError(f"{num} minibatches do not divide the {num_sequences} sequences of each device")
     return num
 
 
 def _update_observation_moments(
     ppo: Ppo, state: PpoState, by_group: Mapping[str, Transition], axis: str | None
 ) -> PpoState:
-    """After the update, so that an iteration learns with the same normalisation that it acted with."""
+    """Runs after the update, so that an iteration learns with the normalisation that it acted with."""
     if not ppo.config.observation_normalisation:
         return state
 
@@ -561,6 +564,6 @@ def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> 
         initial_carry=policy.initial_carry,
         act=partial(act, ppo),
         update=partial(update, ppo),
-        # 0 stands for the whole rollout.
+        # 0 means the whole rollout.
         sequence_length=(config.sequence_length or 0) if policy.recurrent else 1,
     )

@@ -1,7 +1,7 @@
 """Parallel Q-learning for teams (PQN; Gallici et al., 2024): Q-learning without replay and without target networks.
 
-Many environments take the place of a buffer. Each iteration acts ε-greedily for some steps, computes λ-returns from the
-values of the network as it is,
+Many parallel environments replace the buffer. Each iteration acts ε-greedily for some steps, computes λ-returns from
+the current network's values,
 
     G_t = r_t + γ [(1 − λ) max_a Q(s_{t+1}, a) + λ G_{t+1}],
 
@@ -9,9 +9,9 @@ and fits Q to them in a few epochs of minibatches. Agents learn by themselves, o
 theirs (`mixer=sum`, as in VDN).
 
 Differences from the paper:
-- Layer normalisation, on which it relies, is the model's field. It is on unless the user says `model.norm=none`.
-- Time limits bootstrap from the true final observation; dead agents count for nothing.
-- With memory, minibatches are of whole rollouts, each from the carry that it was acted with.
+- Layer normalisation, on which PQN relies, is a field of the model. It is on unless the user sets `model.norm=none`.
+- Time limits bootstrap from the true final observation; dead agents do not count.
+- With memory, minibatches consist of whole rollouts, each learned from the carry that acting started it with.
 
 From top to bottom: configuration, state, acting, samples with their targets, loss, update. `Pqn` holds what these
 functions share, and `make_pqn` binds them to it.
@@ -61,14 +61,14 @@ from covey.types import (
 class PqnConfig(AlgorithmConfig):
     """Fields of `pqn`."""
 
-    mixer: Mixing = Mixing.sum  # how the team's value is made of the agents': none or sum
+    mixer: Mixing = Mixing.sum  # how the team's value is computed from the agents': none or sum
     share_parameters: bool = True  # one set of parameters for all agents of a group; false: one for each
     agent_ids: bool = True  # append a one-hot id to observations, so that shared parameters can play different roles
     lr: float = 5e-4  # Adam's step size, before `lr_schedule`
     lr_schedule: Schedule = Schedule.linear  # how the step size changes over `experiment.schedule_frames`
-    adam_eps: float = 1e-5  # the number in Adam's denominator that keeps it above zero
-    max_grad_norm: float = 10.0  # gradients are scaled down to this norm where theirs is greater
-    gamma: float = 0.99  # discount: what a reward one step later counts, against 1 now
+    adam_eps: float = 1e-5  # added to the denominator of Adam's step, to keep it above zero
+    max_grad_norm: float = 10.0  # gradients are scaled down to this norm if theirs is larger
+    gamma: float = 0.99  # discount: the weight of a reward one step later, against 1 now
     q_lambda: float = 0.65  # λ of the returns: 0 bootstraps after one step, 1 only at the end of the rollout
     epsilon_start: float = 1.0  # probability of a random action at the start
     epsilon_end: float = 0.05  # probability of a random action after `epsilon_fraction` of the frames
@@ -95,7 +95,8 @@ PQN = PqnConfig()
 
 @pytree
 class PqnState:
-    """All that a group learns. `coefficients` are what schedules scale and callbacks may set; `epsilon` is in use."""
+    """Everything that a group learns. Schedules scale the `coefficients`, and callbacks may set them. `epsilon` is the
+    current one."""
 
     params: PyTree = learned()
     optimiser: PyTree
@@ -129,7 +130,7 @@ class Pqn:
 
     @property
     def team(self) -> bool:
-        """Whether the team's value is learned, and not each agent's own."""
+        """Whether the team's value is learned, instead of each agent's own."""
         return self.config.mixer is Mixing.sum
 
 
@@ -167,7 +168,7 @@ def pqn_targets(
 
     `next_values [T, B, A, n]` are those of each action at the true successors.
     """
-    continues = steps.alive & ~steps.terminated  # who is out may have no legal action, and so no value
+    continues = steps.alive & ~steps.terminated  # an agent that is out may have no legal action, and so no value
     next_value = jnp.where(continues, masked_max(next_values, steps.next_action_mask), 0.0)
     if team:
         next_value = jnp.sum(next_value, -1)
@@ -176,7 +177,7 @@ def pqn_targets(
 
 
 def make_samples(pqn: Pqn, state: PqnState, batch: Batch) -> Samples:
-    """Targets of a batch `[T, B, …]` by the network as it is, then the batch cut into sequences `[N, L, …]`."""
+    """Targets of a batch `[T, B, …]` by the current network, and the batch cut into sequences `[N, L, …]`."""
     steps = batch.transitions[pqn.group]
     carry = jax.tree.map(lambda x: x[0], batch.carries)
     _, next_values = apply_with_successors(
@@ -234,13 +235,14 @@ def update_minibatch(
 def update(
     pqn: Pqn, state: PqnState, batch: Batch, key: Key, progress: Array
 ) -> tuple[PqnState, dict[str, Array], None]:
-    """Some epochs of minibatches on a batch `[T, B, …]` that was just collected."""
+    """`epochs` passes over shuffled minibatches of a batch `[T, B, …]` that was just collected."""
     config = pqn.config
     samples = make_samples(pqn, state, batch)
     coefficients = scheduled(state.coefficients, progress, lr=config.lr_schedule)
     num_sequences = samples.reset.shape[0]
     if num_sequences % config.num_minibatches:
-        raise ValueError(f"{config.num_minibatches} minibatches do not divide {num_sequences} sequences (per device)")
+        num = config.num_minibatches
+        raise ValueError(f"{num} minibatches do not divide the {num_sequences} sequences of each device")
 
     def minibatch(state: PqnState, indices: Array) -> tuple[PqnState, dict[str, Array]]:
         return update_minibatch(pqn, state, samples, indices, coefficients["lr"])

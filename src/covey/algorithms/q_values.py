@@ -1,4 +1,4 @@
-"""What the algorithms share that learn a value for each discrete action: mixing, exploring and acting by values."""
+"""What algorithms that learn a value for each discrete action share: mixing, exploring and acting by values."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from covey.types import Array, Discrete, EnvSpec, Key, Network, PyTree, TimeStep
 
 
 class Mixing(enum.Enum):
+    """How the values of agents make the value of their team."""
+
     none = "each agent learns its own value"
     sum = "the team's value is the sum of the agents'"
-    monotonic = "the team's value rises in each agent's, by weights from the global state"
+    monotonic = "the team's value increases with each agent's, by weights computed from the global state"
 
 
 @pytree
@@ -43,7 +45,7 @@ def make_q_network(spec: EnvSpec, group: str, context: Context, *, share_paramet
 
 
 def num_actions(spec: EnvSpec, group: str) -> int:
-    """The number of choices of each agent. The registration says that there is one discrete choice, and is checked."""
+    """The number of actions of each agent. They are discrete: the registration says so, and `make_group` checks it."""
     action = spec.groups[group].action
     assert isinstance(action, Discrete)
     return action.num_actions

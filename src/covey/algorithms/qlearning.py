@@ -1,27 +1,28 @@
 """Q-learning for teams: IQL, VDN and QMIX (Mnih et al., 2015; Sunehag et al., 2018; Rashid et al., 2018).
 
-Each agent has Q_θ(o, a). What is learned is each agent's own value (IQL), or the team's, which a mixer makes of the
-values of the actions taken: their sum (VDN), or a network that rises in each of them, with weights from the global
-state (QMIX; where the task has none, from the joint observation):
+Each agent has Q_θ(o, a). IQL learns each agent's own value. VDN and QMIX learn the team's, which a mixer computes from
+the values of the actions taken. VDN's mixer is their sum. QMIX's is a network that is monotonic in each of them, with
+weights computed from the global state, or from the joint observation if the task has none:
 
     L(θ) = E[(Q_tot(s, a) − y)²],   y = r + γ Q'_tot(s', argmax_a' Q_θ(o', a'))
 
-The maximum is over legal actions, taken by the network that learns (double Q-learning) or by the target network, whose
-parameters θ' of all follow θ. With n-step returns, y sums the rewards of n steps, or up to the episode's end.
+The maximum is over legal actions, and is found by the online network (double Q-learning) or by the target network. The
+target parameters θ', the mixer's included, follow θ. With n-step returns, y sums the rewards of n steps, or of those up
+to the episode's end.
 
-Where several groups cooperate and share their reward, the mixer takes the values of all agents of these groups, and
-they learn in one update (`scope=group`: each group by itself). Groups with another algorithm are left out of it. The
-first group keeps the mixer. Each group has an optimiser of its own, which also clips its gradients.
+Where several groups cooperate and share their reward, the mixer takes the values of all their agents, and the groups
+learn in one update (with `scope=group`, each learns by itself). Groups with another algorithm are left out. The first
+group keeps the mixer. Each group has its own optimiser, which also clips its gradients.
 
-Memory is a property of the network: sequences of `sequence_length` steps are learned from the carry that the first was
-acted with, after `burn_in` steps that only bring it up to date.
+Memory is a property of the network. Learning starts each stored sequence from the carry that acting started it with.
+The first `burn_in` steps only bring the memory up to date; the `sequence_length` steps after them are learned from.
 
 Differences from the papers:
 - A team's reward is the mean over its agents, so shared rewards stay as they are; the dead earn nothing. The team
   terminates when all of its agents have.
 - Time limits bootstrap from the true final observation, with the memory that leads to it.
-- Dead agents count for nothing: no loss of their own, and no part in the team's value.
-- Target networks follow softly by default; `target_interval` copies them every so many updates instead.
+- Dead agents do not count: they have no loss of their own and no part in the team's value.
+- Target networks follow softly by default; with `target_interval`, they are copied at that interval instead.
 
 From top to bottom: configuration, state, acting, targets, loss, update. `QLearning` holds what these functions share,
 and `make_qlearning` binds them to it.
@@ -78,24 +79,26 @@ from covey.types import (
 class QLearningConfig(AlgorithmConfig):
     """Fields of `iql`, `vdn` and `qmix`."""
 
-    mixer: Mixing = Mixing.none  # how the team's value is made of the agents'
-    # whose values are mixed where several groups cooperate; auto: the team's if its groups share their reward, and
-    # otherwise the group's; team: the team's, which learns from the mean of all agents' rewards
+    mixer: Mixing = Mixing.none  # how the team's value is computed from the agents'
+    # whose values are mixed where several groups cooperate; auto: those of all groups that share this one's reward;
+    # team: the whole team's, which learns from the mean of all agents' rewards; group: only its own
     scope: Scope = field(Scope.auto, newer=True)
     mixer_size: int = 32  # size of the mixing network's hidden layer; only for mixer=monotonic
-    # layers of the networks that make the mixer's weights from the state: 1 or 2; only for mixer=monotonic
+    # layers of the networks that compute the mixer's weights from the state: 1 or 2; only for mixer=monotonic
     hyper_layers: int = 2
-    # scale of the mixing network's biases at the start, so that the team's value is near zero
+    # scale of the mixing network's initial biases; small, so that the team's value starts near zero; only for
+    # mixer=monotonic
     mixer_bias_gain: float = 0.01
     share_parameters: bool = True  # one set of parameters for all agents of a group; false: one for each
     agent_ids: bool = True  # append a one-hot id to observations, so that shared parameters can play different roles
-    # choose the next action by the network and rate it by the target network, against overestimation
+    # choose the next action by the online network and rate it by the target network, against overestimation; false: the
+    # target network does both
     double_q: bool = True
     lr: float = 5e-4  # Adam's step size, before `lr_schedule`
     lr_schedule: Schedule = Schedule.constant  # how the step size changes over `experiment.schedule_frames`
-    adam_eps: float = 1e-5  # the number in Adam's denominator that keeps it above zero
-    max_grad_norm: float = 10.0  # gradients are scaled down to this norm where theirs is greater
-    gamma: float = 0.99  # discount: what a reward one step later counts, against 1 now
+    adam_eps: float = 1e-5  # added to the denominator of Adam's step, to keep it above zero
+    max_grad_norm: float = 10.0  # gradients are scaled down to this norm if theirs is larger
+    gamma: float = 0.99  # discount: the weight of a reward one step later, against 1 now
     n_step: int = 1  # rewards summed before a target bootstraps from a value
     epsilon_start: float = 1.0  # probability of a random action at the start
     epsilon_end: float = 0.05  # probability of a random action after `epsilon_fraction` of the frames
@@ -103,9 +106,9 @@ class QLearningConfig(AlgorithmConfig):
     epsilon_fraction: float = 0.3
     # how far the target network moves towards the network in each update: 0 not at all, 1 all the way
     tau: float = 0.005
-    # updates between whole copies to the target network, instead of `tau`; null: `tau` decides
+    # updates between full copies to the target network, instead of `tau`; null: `tau` decides
     target_interval: int | None = None
-    sequence_length: int = 16  # steps a memory is unrolled in learning, after `burn_in`; unused without memory
+    sequence_length: int = 16  # steps learned from in each sequence, after `burn_in`; unused without memory
     burn_in: int = 0  # steps before each sequence that only fill the memory and are not learned from
 
     def __post_init__(self) -> None:
@@ -119,17 +122,18 @@ class QLearningConfig(AlgorithmConfig):
 
 IQL = QLearningConfig()
 VDN = QLearningConfig(mixer=Mixing.sum)
-# Where nothing terminates, a mixer that follows its own targets faster drives them up without end.
+# Where nothing terminates, a mixer whose targets follow it faster drives them up without end.
 QMIX = QLearningConfig(mixer=Mixing.monotonic, lr=2e-4, tau=0.002)
 
 
-# Groups whose values are mixed have one target, so these are the same for all of them.
+# Groups whose values are mixed have one target, so these fields must be the same for all of them.
 AGREED = ("mixer", "mixer_size", "hyper_layers", "mixer_bias_gain", "double_q", "gamma", "n_step", "burn_in")
 
 
 @pytree
 class QState:
-    """All that a group learns. `coefficients` are what schedules scale and callbacks may set; `epsilon` is in use."""
+    """Everything that a group learns. Schedules scale the `coefficients`, and callbacks may set them. `epsilon` is the
+    current one."""
 
     params: dict[str, PyTree] = learned()  # network, mixer
     target: dict[str, PyTree] = learned(copies="params")
@@ -156,10 +160,12 @@ class QLearning:
 
     @property
     def keeps_mixer(self) -> bool:
+        """Whether this group holds the mixer: of groups whose values are mixed, the first does."""
         return self.mixer is not None and (not self.mixed or self.mixed[0] == self.group)
 
     @property
     def burn_in(self) -> int:
+        """Steps at the start of a sequence that only fill the memory; none without memory."""
         return self.config.burn_in if self.network.recurrent else 0
 
 
@@ -209,7 +215,7 @@ def mixed_groups(config: QLearningConfig, spec: EnvSpec, group: str, context: Co
 
 
 def make_mixer(config: QLearningConfig, spec: EnvSpec, *groups: str) -> Mixer | None:
-    """From the values `[…, A]` of all agents of `groups` to the team's `[…]`, or None where each learns its own."""
+    """The mixer of the values `[…, A]` of all agents of `groups` into the team's `[…]`; None if each learns its own."""
     parts = [spec.groups[name] for name in groups]
     match config.mixer:
         case Mixing.none:
@@ -251,7 +257,7 @@ def join_groups(steps: Sequence[Transition]) -> Transition:
 
 
 def mix(mixer: Mixer | None, params: PyTree, values: Array, steps: Transition) -> Array:
-    """The values that are learned of the agents' `[L, N, A]`: theirs, or the team's `[L, N]`, without its dead.
+    """The values that are learned, from the agents' `[L, N, A]`: theirs, or the team's `[L, N]`, with the dead as 0.
 
     The mixer sees the global state, or the joint observation where the task has none.
     """
@@ -262,7 +268,7 @@ def mix(mixer: Mixer | None, params: PyTree, values: Array, steps: Transition) -
 
 
 def mix_successors(mixer: Mixer | None, params: PyTree, values: Array, steps: Transition) -> Array:
-    """As `mix`, of values after the steps: agents that terminated with them have none."""
+    """Like `mix`, for values at the steps' successors: agents that terminated in the step are 0 too."""
     if mixer is None:
         return values
     seen = flatten(steps.next_observation if steps.next_state is None else steps.next_state, 2)
@@ -272,7 +278,7 @@ def mix_successors(mixer: Mixer | None, params: PyTree, values: Array, steps: Tr
 def best_values(q: QLearning, ends: Transition, next_values: Array, target_values: Array) -> Array:
     """What the best legal actions at the successors of `ends` are worth to each agent, `[.., N, A]`.
 
-    next_values    [.., N, A, n] of each action, by the network that learns
+    next_values    [.., N, A, n] of each action, by the online network
     target_values  [.., N, A, n] by the target network
     """
     best = masked_argmax(next_values if q.config.double_q else target_values, ends.next_action_mask)
@@ -290,7 +296,7 @@ def q_targets(
     """y for the first L − n + 1 of L steps and whether each counts: `[…, N]` with a mixer, `[…, N, A]` without.
 
     steps        [L, N, …]    sequences, of all agents whose values are mixed (`join_groups`)
-    ends         [L or 1, N]  the steps whose successors the targets end with (`first_and_last`)
+    ends         [L or 1, N]  the steps whose successors the targets bootstrap from (`first_and_last`)
     next_value   [.., N, A]   of the agents at these successors (`best_values`); `target_mixer` are parameters
     """
     next_value = mix_successors(q.mixer, target_mixer, next_value, ends)
@@ -322,14 +328,14 @@ def warm_up(q: QLearning, state: QState, steps: Transition) -> tuple[dict[str, P
 def agents_values(
     q: QLearning, params: PyTree, target: PyTree, steps: Transition, carries: PyTree
 ) -> tuple[Array, Array]:
-    """Of one group's agents, `[.., N, A]`: the values of their actions, and of the best at the successors.
+    """The values of one group's actions, and of the best actions at the successors, each `[.., N, A]`.
 
     `params` and `target` are the networks' parameters, `carries` their memory before the first step.
     """
     first, ends = first_and_last(steps, remembers=q.network.recurrent)
 
     def values_of(params: PyTree, carry: PyTree) -> tuple[Array, Array]:
-        """Of every action at each of `first` and at the successor of each of `ends`, `[.., N, A, n]`."""
+        """Of every action, at each of `first` and at the successor of each of `ends`: `[.., N, A, n]`."""
         return apply_with_successors(q.network, params, first.observation, ends.next_observation, carry, first.reset)
 
     values, next_values = values_of(params, carries["online"])
@@ -346,11 +352,11 @@ def q_loss(
     weight: Array,
     gamma: Array,
 ) -> tuple[Array, dict[str, Any]]:
-    """E[(Q_tot − y)²] on sequences `[L, N, …]`, of which each counts for `weight [N]`.
+    """E[(Q_tot − y)²] on sequences `[L, N, …]`, each with a `weight [N]`.
 
-    All are by group, of those that learn together. `params` and `target` are those of network and mixer, `carries` by
-    "online" and "target" the networks' memory before the first step. Beside the loss: metrics, the mean TD error of
-    each sequence `[N]`, and which values count.
+    Mappings are by group, for all groups that learn together. `params` and `target` hold network and mixer; `carries`
+    hold the memory before the first step of both networks, "online" and "target". Also returns metrics, the mean TD
+    error of each sequence `[N]`, and which values count.
     """
     group, q = next(iter(bundles.items()))  # the one that keeps the mixer
     joined = join_groups([steps[name] for name in bundles])
@@ -365,7 +371,7 @@ def q_loss(
     y, counts = q_targets(q, target[group]["mixer"], joined, ends, best, gamma)
     chosen = mix(q.mixer, params[group]["mixer"], taken, first)[: len(y)]
     error = chosen - y
-    # [L, N] or [L, N, A]: a sequence's weight counts for all of its agents' steps.
+    # [L, N] or [L, N, A]: a sequence's weight applies to all of its agents' steps.
     weights = counts * weight.reshape(1, -1, *[1] * (error.ndim - 2))
     loss = weighted_mean(jnp.square(error), weights)
     td_error = jnp.where(counts, jnp.abs(error), 0.0).mean(axis=(0, *range(2, error.ndim)))
@@ -379,7 +385,7 @@ def q_loss(
 def update(
     q: QLearning, state: QState, batch: Batch, key: Key, progress: Array
 ) -> tuple[QState, dict[str, Array], Array]:
-    """As `update_together`, of a group that learns by itself."""
+    """`update_together`, for a group that learns by itself."""
     states, metrics, td_errors = update_together({q.group: q}, {q.group: state}, batch, key, progress)
     return states[q.group], metrics[q.group], td_errors[q.group]
 
@@ -387,7 +393,8 @@ def update(
 def update_together(
     bundles: Mapping[str, QLearning], states: Mapping[str, QState], batch: Batch, key: Key, progress: Array
 ) -> tuple[dict[str, QState], dict[str, dict[str, Array]], dict[str, Array]]:
-    """One gradient step of some groups on sequences `[L, N, …]` out of replay; their TD errors `[N]` are priorities."""
+    """One gradient step of groups that learn together, on sequences `[L, N, …]` from replay. Their TD errors `[N]` are
+    the new priorities."""
     first = next(iter(bundles.values()))
     transitions = {name: batch.transitions[name] for name in bundles}
     coefficients = {
@@ -419,7 +426,7 @@ def update_together(
 def step(
     q: QLearning, state: QState, grads: PyTree, transitions: Transition, coefficients: dict[str, Array], progress: Array
 ) -> tuple[QState, dict[str, Array]]:
-    """A group's state after a step by `grads`, already means over all devices; and metrics of the step."""
+    """A group's state after a step along `grads`, already means over all devices; and metrics of the step."""
     config = q.config
     grads, users_metrics = add_users_loss(grads, q.context, q.group, state.params, transitions)
     params, optimiser_state = adam_step(q.optimiser, state.params, state.optimiser, grads, coefficients["lr"])

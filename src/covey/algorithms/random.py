@@ -1,4 +1,4 @@
-"""A group that takes every legal action with equal probability: the lower end of every scale, and an opponent."""
+"""Groups that draw their actions uniformly from the legal ones: a lower baseline, and an opponent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from covey.types import Algorithm, Array, EnvSpec, Key, PyTree, TimeStep
 
 
 def make_random_team(spec: EnvSpec) -> Algorithm:
-    """All groups of a task; it takes any acting tree and carry, and looks at neither."""
+    """All groups of a task. Its `act` accepts any acting tree and carry, and ignores both."""
     parts = {group: make_random_group(spec, group) for group in spec.groups}
 
     def act(
@@ -28,6 +28,10 @@ def make_random_team(spec: EnvSpec) -> Algorithm:
 
 
 def make_random_group(spec: EnvSpec, group: str) -> Algorithm:
+    """An `Algorithm` for one group: legal actions with equal probability, continuous ones uniform within their bounds.
+
+    It learns nothing.
+    """
     action = spec.groups[group].action
 
     def act(
@@ -40,4 +44,4 @@ def make_random_group(spec: EnvSpec, group: str) -> Algorithm:
 
 
 def _never(*_: Any) -> Any:
-    raise NotImplementedError("who acts at random does not learn")
+    raise NotImplementedError("a random policy does not learn")

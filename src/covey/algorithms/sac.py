@@ -1,28 +1,28 @@
 """Soft actor-critic for teams: ISAC and MASAC (Haarnoja et al., 2018; Christodoulou, 2019, for discrete actions).
 
-Each agent's policy π_θ earns its entropy besides its reward. Two critics learn the soft value, of which the smaller
-counts:
+Each agent's policy π_θ is rewarded for its entropy, besides the task's reward. Two critics learn the soft value, and
+the smaller of their values counts:
 
     y = r + γ (min_k Q'_k(s', a') − α log π(a' | o')),   a' ~ π(· | o')
     L(φ) = Σ_k E[(Q_k(s, a) − y)²],   L(θ) = E[α log π(ã | o) − min_k Q_k(s, ã)],   L(α) = −log α · E[log π + H̄]
 
-With discrete actions the critics give a value to each, and expectations over the policy are exact. The two names differ
-in what critics see: each agent's own observation and action, or everyone's.
+With discrete actions the critics give a value for each, and expectations over the policy are exact. ISAC and MASAC
+differ in what critics see: each agent's own observation and action, or everyone's.
 
 `actor_gradient` says which actions a centralised critic sees in the actor's loss, where actions are continuous. With
-`own`, agent i's value is that of its own new action beside the others' actions as they were: it follows its own value.
-With `all`, everyone's actions are new, and each agent follows the sum of all values, which is the group's return. The
-default is `own` where rewards are individual, and `all` where the task shares them, since it costs less.
+`own`, agent i's value is that of its own new action beside the actions that the others took, so it follows its own
+value. With `all`, everyone's actions are new, and each agent follows the sum of all values, which is the group's
+return. The default is `own` where rewards are individual, and `all` where the task shares them, since it costs less.
 
 Where several groups cooperate, a centralised critic also sees the other groups' observations and, where actions are
-continuous, their actions (`scope=group`: not so). In the targets those actions are drawn from the other groups'
-policies. In the actor's loss they are as they were, whatever `actor_gradient` says.
+continuous, their actions (not with `scope=group`). In the targets those actions are drawn from the other groups'
+policies. In the actor's loss they are the actions taken, whatever `actor_gradient` says.
 
 Differences from the papers:
 - Time limits bootstrap from the true final observation; dead agents' steps do not count.
-- Policy and critics step at once, each from the others as they were: the devices meet once in an update.
+- Policy and critics step at the same time, both from the old parameters: devices then synchronise once per update.
 - A centralised critic has an output for each agent: rewards need not be shared.
-- A critic with memory remembers the actions that it is shown: in the actor's loss, the policy's new ones.
+- A critic with memory remembers the actions that it is shown; in the actor's loss, these are the policy's new ones.
 - Where rewards are shared, the actor's loss draws all agents' actions from the policy, and the gradient reaches each.
 - The target entropy of discrete actions is a share of the largest possible.
 
@@ -87,11 +87,11 @@ class SacConfig(OffPolicyConfig):
 
     num_critics: int = 2  # critics learned side by side; targets take the smallest of their values
     alpha_lr: float | None = None  # step size of the temperature; null: `lr`
-    alpha: float = 0.1  # the temperature, which weighs the policy's entropy, at the start
-    learn_alpha: bool = True  # adapt the temperature so that the entropy reaches its target; false: it stays
-    # entropy to reach with continuous actions; null: −1 for each action, where bounds are ±1
+    alpha: float = 0.1  # initial temperature, the weight of the policy's entropy
+    learn_alpha: bool = True  # adapt the temperature so that the entropy reaches its target; false: keep it fixed
+    # entropy to reach with continuous actions; null: −1 for each dimension, plus the logarithm of half its range
     target_entropy: float | None = None
-    # entropy to reach with discrete actions, as a share of the largest that the legal ones allow
+    # entropy to reach with discrete actions, as a share of the largest that the legal actions allow
     discrete_entropy: float = 0.2
 
     def __post_init__(self) -> None:
@@ -106,7 +106,7 @@ MASAC = SacConfig(critic_sees=CriticSees.auto)
 
 @pytree
 class SacState:
-    """All that a group learns. `coefficients` are what schedules scale and callbacks may set."""
+    """Everything that a group learns. Schedules scale the `coefficients`, and callbacks may set them."""
 
     params: dict[str, PyTree] = learned()  # actor, critic, log_alpha
     target: PyTree = learned(copies="params.critic")
@@ -161,7 +161,7 @@ def act(
 
 
 def temperature(sac: Sac, state: SacState) -> Array:
-    """α; where it is not learned, the coefficient, even if parameters were taken from a run that learned it."""
+    """α. If it is not learned, this is the coefficient, even if parameters were taken from a run that learned it."""
     return jnp.exp(state.params["log_alpha"]) if sac.config.learn_alpha else state.coefficients["alpha"]
 
 
@@ -189,7 +189,7 @@ def draw(sac: Sac, parameters: Array, mask: Array | None, key: Key) -> tuple[Arr
 
 
 def next_actions(sac: Sac, state: SacState, steps: Transition, key: Key) -> Array:
-    """Actions `[.., N, A, …]` drawn from the policy as it is, at the successors that targets end with."""
+    """Actions `[.., N, A, …]` drawn from the current policy, at the successors that targets bootstrap from."""
     first, ends = first_and_last(steps, remembers=sac.ac.actor.recurrent)
     parameters = run_actor_on_successors(sac.ac, state.params["actor"], first, ends)
     return sac.distribution.to_action(sac.distribution.sample(parameters, ends.next_action_mask, key))
@@ -198,7 +198,7 @@ def next_actions(sac: Sac, state: SacState, steps: Transition, key: Key) -> Arra
 def make_targets(
     sac: Sac, state: SacState, steps: Transition, key: Key, others: tuple[Others, Others] = ((), ())
 ) -> Array:
-    """y `[M, N, A]` of sequences `[L, N, …]`, by the target critics and the policy as it is.
+    """y `[M, N, A]` of sequences `[L, N, …]`, by the target critics and the current policy.
 
     `others` is what critics see of other groups (`see_others`).
     """
@@ -212,10 +212,12 @@ def make_targets(
 
 
 def target_entropy(config: SacConfig, action: Discrete | Continuous, mask: Array | None) -> Array | float:
-    """−(dimension), as in the paper, whose bounds are ±1: in other units an entropy is another by log(units).
+    """H̄, the entropy that the temperature aims for.
 
-    Of discrete actions a share of the largest, `[…]` where a mask leaves agents fewer of them: who has no choice has no
-    entropy either, so that a target for all alike may be out of reach, and the temperature would grow without end.
+    Continuous: −(dimension) for bounds of ±1, as in the paper; other bounds add the logarithm of half their range.
+    Discrete: a share of the largest entropy. With a mask it is `[…]`, the largest over each agent's legal actions: an
+    agent without a choice has no entropy, so one target for all might be out of reach, and the temperature would grow
+    without end.
     """
     if isinstance(action, Discrete) and mask is not None:
         return config.discrete_entropy * jnp.log(jnp.maximum(mask.sum(-1), 1))
@@ -234,7 +236,7 @@ def actor_loss(
 ) -> tuple[Array, dict[str, Array]]:
     """E[α log π(ã | o) − min_k Q_k(s, ã)] of the actor's `params`.
 
-    Beside it the policy's mean entropy and its surplus above the target, to which the samples' importance is nothing.
+    Also returns the policy's mean entropy and its surplus over the target, neither weighted by the samples' importance.
     """
     ac, steps = sac.ac, samples.steps
     parameters = run_actor_on_steps(ac, params, samples)
@@ -258,7 +260,7 @@ def actor_loss(
 def update(
     sac: Sac, state: SacState, batch: Batch, key: Key, progress: Array
 ) -> tuple[SacState, dict[str, Array], Array]:
-    """One gradient step of critics, actor and temperature on sequences `[L, N, …]` out of replay.
+    """One gradient step of critics, actor and temperature on sequences `[L, N, …]` from replay.
 
     Also returns metrics, and the sequences' TD errors `[N]`, which are their priorities.
     """

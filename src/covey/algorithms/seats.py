@@ -1,16 +1,16 @@
-"""Seats: who plays which agents of a team, where some are played by partners that do not learn.
+"""Seats: who plays which agents of a team, if partners that do not learn play some of them.
 
-A seat is one agent of a group, or a whole group, and the policies that may play it. Of several, one is drawn for each
-episode. With `rotate`, the seats of single agents move along the group's places by an offset that is drawn for each
-episode, so that the team's own policy plays every place. Draws stay as they are until the episode ends.
+A seat is one agent of a group, or a whole group, and the policies that may play it. If there are several, one is drawn
+for each episode. With `rotate`, the seats of single agents move along the group's places by an offset that is drawn for
+each episode, so that the team's own policy plays every place. Draws do not change during an episode.
 
-A partner acts for all agents of its group, as it did where it was trained, and only the actions of its seat are used.
-What it acts with is in the state beside the team's own, so it is an argument of compiled programs. Updates leave it as
-it is.
+A partner acts for all agents of its group, as it did in training, and only the actions of its seat are used. Its
+parameters are in the state, beside the team's own, so they are an argument of compiled programs. Updates do not change
+them.
 
-The team learns from the steps of its own agents. To its algorithms an agent that a partner plays is one that is not
-alive: its steps have no weight in any loss, and critics that see the whole group see what it did. In updates from
-replay, partners also say what they would do at the successors of the steps (`NEXT_ACTION`), since critics may ask.
+The team learns from the steps of its own agents. To its algorithms, an agent that a partner plays is not alive: its
+steps have no weight in any loss. Critics that see the whole group still see what it did. In updates from replay,
+partners also say what they would do at the steps' successors (`NEXT_ACTION`), because some critics need that.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ NEXT_ACTION = "partners_next_action"  # in updates from replay: what partners do
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Seat:
-    """One agent of a group, or with `index=None` all of them, and the partners of which one plays each episode.
+    """One agent of a group, or with `index=None` all of them, and its partners. One of them plays in each episode.
 
-    A partner only acts: its state is what it acts with.
+    A partner only acts, so its state is only what it acts with.
     """
 
     group: str
@@ -44,7 +44,7 @@ class Seat:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Seating:
-    """All seats of a task that partners take. `acting`: of each seat, what each of its partners acts with."""
+    """All seats of a task that partners take. `acting`: for each seat, what each of its partners acts with."""
 
     seats: tuple[Seat, ...]
     rotate: bool
@@ -53,9 +53,10 @@ class Seating:
 
 @pytree
 class SeatedActing:
-    """A team with partners: what it acts with, or with the team's state as `own`, its state.
+    """What a team with partners acts with. It is also the team's whole state, if `own` holds the state.
 
-    own: of the team's own groups; partners: of each seat, what each of its partners acts with.
+    own       of the team's own groups
+    partners  for each seat, what each of its partners acts with
     """
 
     own: PyTree
@@ -65,7 +66,7 @@ class SeatedActing:
 @pytree
 class SeatedCarry:
     """own, partners   as in `SeatedActing`
-    drawn           [B] of each seat: which partner plays; negative before the first episode
+    drawn           [B] for each seat: which partner plays; negative before the first episode
     offset          [B] how far the seats of single agents have moved along their group's places
     """
 
@@ -79,8 +80,8 @@ class SeatedCarry:
 class SeatedStep:
     """Who plays the seats of one group in a step.
 
-    drawn   [B] of each seat, as in `SeatedCarry`
-    carries     of each seat and each of its partners, after the step; () where it has no memory
+    drawn   [B] for each seat, as in `SeatedCarry`
+    carries     for each seat and each of its partners, after the step; () without memory
     offset  [B] as in `SeatedCarry`
     """
 
@@ -95,7 +96,7 @@ def learned_part(state: PyTree) -> PyTree:
 
 
 def with_learned_part(state: PyTree, own: PyTree) -> PyTree:
-    """`state` with another part that learns; partners stay."""
+    """`state` with `own` as the part that learns; partners stay."""
     return dataclasses.replace(state, own=own) if isinstance(state, SeatedActing) else own
 
 
@@ -110,7 +111,7 @@ def taken_groups(algorithm: Algorithm, spec: EnvSpec) -> tuple[str, ...]:
 
 
 def played_by_team(extras: Mapping[str, Mapping[str, Any]]) -> dict[str, Array]:
-    """By group, which agents the team's own policy plays, `[B, A]`; without groups where it plays all."""
+    """By group, which agents the team's own policy plays, `[B, A]`; empty without partners."""
     return {group: part[OWN] for group, part in extras.items() if OWN in part}
 
 
@@ -155,16 +156,16 @@ def learned_steps(steps: Transition) -> Transition:
 
 
 def beside_partners(action: Array, extras: Mapping[str, Any], partners_action: Array | None = None) -> Array:
-    """Actions `[…, A, n]` that the team's policy takes, with those of partners in their places.
+    """The actions `[…, A, n]` of the team's policy, with those of partners in the partners' places.
 
-    Partners take `partners_action`, or what they say that they do next (`NEXT_ACTION`)."""
+    Partners take `partners_action`, by default the `NEXT_ACTION` of `extras`."""
     if OWN not in extras:
         return action
     return select(extras[OWN], action, extras[NEXT_ACTION] if partners_action is None else partners_action)
 
 
 def successor_step(group: str, steps: Transition) -> TimeStep:
-    """What a group is shown after each of its steps, of which the axes `[T, B]` become one. The episode continues."""
+    """What a group sees after each of its steps, as if the episode continued. The axes `[T, B]` are merged into one."""
 
     def flat(leaf: Array) -> Array:
         return leaf.reshape(-1, *leaf.shape[2:])
@@ -210,12 +211,12 @@ def partners_next_action(
 def seat_partners(team: Algorithm, seats: Sequence[Seat], spec: EnvSpec, *, rotate: bool = False) -> Algorithm:
     """`team`, which plays and learns the groups that no seat takes whole, with partners in `seats`.
 
-    Its state is `SeatedActing`; `init` leaves zeros for the partners, which are put in afterwards. Each group's extras
-    also hold `OWN`.
+    Its state is `SeatedActing`; `init` leaves zeros for the partners, whose parameters are put in later. Each group's
+    extras also hold `OWN` and `SEATED`.
     """
 
     def init(key: Key) -> SeatedActing:
-        # Shapes alone, so that what partners act with is no constant of the compiled program.
+        # Only shapes, so that partners' parameters are not constants of the compiled program.
         shapes = jax.eval_shape(lambda: tuple(tuple(partner.init(key) for partner in seat.partners) for seat in seats))
         return SeatedActing(own=team.init(key), partners=jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes))
 
@@ -228,7 +229,7 @@ def seat_partners(team: Algorithm, seats: Sequence[Seat], spec: EnvSpec, *, rota
         transitions = {}
         for group, steps in batch.transitions.items():
             transitions[group] = learned_steps(steps)
-            if batch.final is None:  # out of replay; where no critic asks, the compiler leaves it out
+            if batch.final is None:  # from replay; if no critic reads it, the compiler removes it
                 key_next = jax.random.fold_in(key, list(spec.groups).index(group))
                 action = partners_next_action(seats, group, state.partners, steps, key_next)
                 extras = transitions[group].extras | {NEXT_ACTION: action}

@@ -77,7 +77,7 @@ def register_overcooked_v2() -> None:
         "grounded_coord_simple grounded_coord_ring test_time_simple test_time_wide demo_cook_simple demo_cook_wide"
     )
     for layout in layouts.split():
-        # The layouts of its paper are about what cooks cannot see: two cells in each direction there.
+        # The layouts of its paper are about a limited view: cooks see two cells in each direction.
         grounded = layout.startswith(("grounded", "test_time", "demo"))
         register_task(
             f"overcooked_v2/{layout}",

@@ -42,7 +42,7 @@ def _make(path: str, config: Any) -> Any:
     make_env, make_scenario = import_attribute("covey.envs.vmas.scenario:VmasEnv"), import_attribute(path)
     try:
         return make_env(make_scenario(config))
-    except ValueError as error:  # what one field asks for and the scenario does not have
+    except ValueError as error:  # a field asks for something that the scenario does not have
         raise UsageError(f"task: {error}") from error
 
 

@@ -1,1 +1,1 @@
-"""Where batches come from besides the environments: replay buffers."""
+"""Where batches come from, other than the environments: replay buffers and fixed sets of transitions."""

@@ -1,4 +1,4 @@
-"""What a replay buffer is to be: its fields, without JAX, since configurations are read before it starts."""
+"""The fields of a replay buffer. This file does not import JAX: configurations are read before it starts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from covey.fields import field
 class Place(enum.Enum):
     """Where a buffer's contents are. On a CPU both are the same memory."""
 
-    device = "beside the networks"
+    device = "on the device, beside the networks"
     host = "in the host's memory, for buffers that an accelerator cannot hold"
 
 

@@ -10,7 +10,7 @@ from covey.types import Array, Batch, Key, PyTree
 
 
 def make_fixed_source(*, batch_size: int, sequence_length: int = 1) -> Source:
-    """Sequences that start anywhere in any environment's row, all alike; its state is `fixed_data(transitions)`."""
+    """Samples sequences uniformly, from anywhere in any environment's row. The state is `fixed_data(transitions)`."""
 
     def sample(state: PyTree, key: Key) -> Sample:
         num_steps, num_rows = jax.tree.leaves(state)[0].shape[:2]

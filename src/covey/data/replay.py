@@ -1,14 +1,14 @@
-"""Replay: transitions kept for learning from them again and again, over Flashbax's trajectory buffers.
+"""Replay: transitions stored to learn from them many times, in Flashbax's trajectory buffers.
 
 Every environment writes its steps one after another into a row of its own. A sample is a number of contiguous sequences
-out of these rows, `[L, N, …]` like any batch, each starting anywhere. A sequence may cross from one episode into the
-next: `reset` marks where, and what learns from it must look. The true successor of each step is stored beside it, so
-the last step of an episode that was cut has its own, and not the first observation of the next episode.
+from these rows, `[L, N, …]` like any batch, each starting anywhere. A sequence may cross from one episode into the
+next: `reset` marks where, and algorithms must respect it. The true successor of each step is stored beside it, so the
+last step of a truncated episode has its own successor, not the first observation of the next episode.
 
 What belongs to an environment as a whole (global state, `last`, `reset`, …) is stored once, not once per group.
 
-With `place=host` the steps are in the host's memory, and Flashbax keeps only where each one is: what it samples are
-places, and the host gathers what is there.
+With `place=host` the steps are in the host's memory, and Flashbax keeps only where each one is. It samples places,
+and the host gathers the steps that are there.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from covey.data.source import Sample, Source, Transitions, pack, unpack
 from covey.types import Array, Batch, Key, PyTree
 
 HOST_PART = "steps"  # of a state whose steps are in the host's memory
-LEAST_PRIORITY = 1e-6  # what was learned perfectly must still come up now and then
+LEAST_PRIORITY = 1e-6  # steps without any error must still be sampled sometimes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ def make_replay(
     else:
         buffer = flashbax.make_trajectory_buffer(**arguments)
     in_host = config.place is Place.host
-    store = _in_host_memory(buffer, num_envs, length) if in_host else _beside_the_networks(buffer)
+    store = _in_host_memory(buffer, num_envs, length) if in_host else _in_device_memory(buffer)
 
     def init(transitions: Transitions) -> PyTree:
         return store.init(pack(transitions))
@@ -138,7 +138,7 @@ class Store:
     sample: Callable[[PyTree, Key], tuple[Any, PyTree]]
 
 
-def _beside_the_networks(buffer: Any) -> Store:
+def _in_device_memory(buffer: Any) -> Store:
     def sample(state: PyTree, key: Key) -> tuple[Any, PyTree]:
         sampled = buffer.sample(state["buffer"], key)
         return sampled, sampled.experience
@@ -151,7 +151,7 @@ def _beside_the_networks(buffer: Any) -> Store:
 
 
 def _in_host_memory(buffer: Any, num_rows: int, length: int) -> Store:
-    """Flashbax holds each step's row and time, `HOST_PART` of the state the steps themselves."""
+    """Flashbax holds each step's row and time; the state's `HOST_PART` holds the steps themselves."""
 
     def init(steps: PyTree) -> PyTree:
         held = jax.tree.map(lambda x: jnp.zeros((num_rows, length, *x.shape[1:]), x.dtype), steps)
@@ -208,10 +208,10 @@ def rows_length(config: BufferConfig, num_envs: int, sequence_length: int) -> in
 
 
 def importance(probabilities: Array, exponent: float, device_axis: str | None = None) -> Array:
-    """w_i = (min p / p_i)^β, at most 1 (Schaul et al., 2016, section 3.4, with the largest weight of the sample, which
-    all devices share).
+    """w_i = (min p / p_i)^β, at most 1 (Schaul et al., 2016, section 3.4). min p is the smallest probability in the
+    sample, over all devices.
 
-    0 for what has no probability: rounding in the sums of priorities can lead a draw to where nothing is.
+    0 where p_i is 0: rounding in the sums of priorities can make a draw end where nothing is stored.
     """
     possible = probabilities > 0
     least = jnp.min(jnp.where(possible, probabilities, jnp.inf))

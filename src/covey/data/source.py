@@ -1,4 +1,4 @@
-"""Sources: what gives batches to learn from. A replay buffer is one that grows, a dataset one that does not.
+"""Sources give batches to learn from. A replay buffer is a source that grows, a dataset one that does not.
 
 What belongs to an environment as a whole (global state, `last`, `reset`, …) is stored once, not once per group.
 """
@@ -36,7 +36,7 @@ class Source:
 
 
 def pack(transitions: Transitions) -> dict[str, Any]:
-    """What is stored: each group's own, and once what they share."""
+    """What is stored: each group's own fields, and the shared ones only once."""
     first = next(iter(transitions.values()))
     own = {
         group: {field.name: getattr(part, field.name) for field in dataclasses.fields(part) if field.name not in SHARED}

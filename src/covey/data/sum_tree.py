@@ -1,8 +1,8 @@
 """Priorities in Flashbax's sum tree, kept exact.
 
 The tree is an array of its levels, from the root to the leaves, in which each node is the sum of its two children.
-Flashbax adds to every node on the way up what changed in a leaf, and so the rounding errors of all changes, until draws
-end in leaves without priority. Here, nodes on the way up are summed anew from their children.
+Flashbax adds a leaf's change to every node above it. The rounding errors of all changes add up, until draws end in
+leaves without priority. Here, each node above a leaf is computed again as the sum of its children.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from covey.types import Array
 
 
 def with_values(tree: Any, leaves: Array, values: Array, where: Array) -> Any:
-    """The tree with `values [N]` in `leaves [N]`, but those that `where` leaves out."""
+    """The tree with `values [N]` in `leaves [N]`, only where `where [N]` is true."""
     nodes = tree.nodes
     places = _first(tree.tree_depth) + leaves
     nodes = nodes.at[places].set(jnp.where(where, values, nodes[places]))
@@ -28,7 +28,7 @@ def with_values(tree: Any, leaves: Array, values: Array, where: Array) -> Any:
 
 
 def with_new(tree: Any, leaves: Array) -> Any:
-    """The tree that Flashbax made by adding `leaves`, with those that can be drawn as likely as the likeliest ever.
+    """The tree after Flashbax added `leaves`; those that can be drawn receive the largest priority ever recorded.
 
     Flashbax gives them that priority too, but rounded down to a whole number.
     """

@@ -28,11 +28,17 @@ class Env(Protocol):
     """One environment. `action` is a dict: group name to `[A]` (discrete) or `[A, n]` (multi-discrete, continuous)."""
 
     @property
-    def spec(self) -> EnvSpec: ...
+    def spec(self) -> EnvSpec:
+        """All that the rest of covey needs to know before the first step."""
+        ...
 
-    def reset(self, key: Key) -> tuple[PyTree, TimeStep]: ...
+    def reset(self, key: Key) -> tuple[PyTree, TimeStep]:
+        """The start of an episode: a state, and what it shows, with rewards of zero."""
+        ...
 
-    def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]: ...
+    def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
+        """The next state, and what it shows. Nothing is reset here: `envs.batch` starts the next episode."""
+        ...
 
     def render(self, states: Sequence[PyTree]) -> list[np.ndarray]:
         """One RGB picture, uint8 [H, W, 3], per state of an episode. Runs on the host, without a display."""
@@ -59,24 +65,24 @@ def reference_policies(env: Env) -> Mapping[str, ReferencePolicy]:
 
 
 class Reward(enum.Enum):
-    """Who gets which reward."""
+    """Who receives which reward."""
 
-    individual = "each agent what the task gives it"
+    individual = "each agent receives its own"
     shared = "as the task itself shares it; only for tasks that do"
-    team_sum = "every agent the sum over its group"
-    team_mean = "every agent the mean over its group"
+    team_sum = "every agent receives the sum over its group"
+    team_mean = "every agent receives the mean over its group"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskConfig(Configuration):
     """Fields of every task. A suite's own dataclass inherits from this one and states its defaults."""
 
-    reward: Reward = Reward.individual  # who gets which reward
+    reward: Reward = Reward.individual  # who receives which reward
     time_limit: int = 100  # steps after which an episode is cut
-    # the time limit is an ending, after which nothing is worth anything; false: a cut, through which values bootstrap
+    # the time limit terminates the episode, so no value follows; false: it truncates, and values bootstrap through it
     time_limit_terminates: bool = False
 
-    largest_count: ClassVar[int] = LARGEST_INT  # the most of anything that a task counts, besides its steps
+    largest_count: ClassVar[int] = LARGEST_INT  # the largest whole number that a field may have, besides `time_limit`
     shares_reward: ClassVar[bool] = False  # the task has a way of its own to share rewards: `reward=shared`
 
     @property
@@ -90,15 +96,15 @@ class TaskConfig(Configuration):
         counts = [name for name, value in vars(self).items() if type(value) is int and name != "time_limit"]
         at_most(self, self.largest_count, *counts)
         if self.reward is Reward.shared and not self.shares_reward:
-            raise ValueError("reward=shared is for tasks that share it by themselves; here, team_sum and team_mean do")
+            raise ValueError("reward=shared is only for tasks with their own way of sharing; use team_sum or team_mean")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SuiteConfig(TaskConfig):
     """Fields of every task of the suites that come with covey.
 
-    Their programs grow with each agent, ray or row of a grid, some with the square: more than a few hundred would be
-    traced for hours, or not fit into the memory.
+    Their programs grow with the number of agents, rays or rows of a grid, some with its square: with more than a few
+    hundred, tracing would take hours, or the program would not fit into memory.
     """
 
     largest_count: ClassVar[int] = 256
@@ -128,7 +134,7 @@ def make_env_from_config(name: str, config: TaskConfig) -> Env:
 
 
 def present_teams(teams: Sequence[Sequence[str]], groups: Iterable[str]) -> tuple[tuple[str, ...], ...]:
-    """`teams` without the groups that a configuration of the task does not have; () where one team is left."""
+    """`teams` without the groups that a configuration of the task does not have; () if only one team is left."""
     present = set(groups)
     kept = [tuple(group for group in team if group in present) for team in teams]
     found = tuple(team for team in kept if team)

@@ -26,7 +26,7 @@ from covey.types import Array, EnvSpec, Key, PyTree, TimeStep, pytree
 
 @pytree
 class Episodes:
-    """Statistics of the episodes that run: return of each group, length, and the task's own metrics."""
+    """Statistics of the running episodes: return of each group, length, and the task's own metrics."""
 
     returns: dict[str, Array]
     length: Array
@@ -54,8 +54,8 @@ class BatchedEnv:
     `episodes` holds, where `timestep.last`, the statistics of the episode that just ended. `played` says by group whose
     rewards count in them (`score_played`); without it, all agents' do.
 
-    Episodes that all last until their time limit would stay in lockstep for ever, and every batch would hold one phase
-    of them only. With `stagger`, the first ones are cut at times that are spread over the limit.
+    Episodes that all last until their time limit would stay in lockstep for ever, and every batch would hold only one
+    phase of them. With `stagger`, the first episodes are cut at times that are spread over the limit.
     """
 
     env: Env
@@ -136,14 +136,14 @@ class BatchedEnv:
 
 
 def settle_endings(timestep: TimeStep) -> TimeStep:
-    """`timestep [B]`, truncated also where its last step cuts off an agent that has not terminated."""
+    """`timestep [B]`, with `truncated` also set where the last step cuts off an agent that has not terminated."""
     cut_off = [jnp.any(group.alive & ~group.terminated, axis=-1) for group in timestep.groups.values()]
     truncated = functools.reduce(jnp.logical_or, cut_off, timestep.truncated)
     return dataclasses.replace(timestep, truncated=timestep.last & truncated)
 
 
 def begin_episodes(timestep: TimeStep, first: TimeStep, take: Any) -> TimeStep:
-    """What to act on comes from the new episode; what came of the last action stays."""
+    """What to act on comes from the new episode; the results of the last action stay."""
     groups = {
         name: dataclasses.replace(
             group,
@@ -157,6 +157,7 @@ def begin_episodes(timestep: TimeStep, first: TimeStep, take: Any) -> TimeStep:
 
 
 def init_episodes(spec: EnvSpec, num_envs: int) -> Episodes:
+    """Statistics of `num_envs` episodes before their first step."""
     zeros = jnp.zeros(num_envs)
     start = {"sum": 0.0, "last": 0.0, "max": -jnp.inf}
     return Episodes(
@@ -167,9 +168,9 @@ def init_episodes(spec: EnvSpec, num_envs: int) -> Episodes:
 
 
 def score_played(timestep: TimeStep, played: Mapping[str, Array]) -> TimeStep:
-    """`timestep` with rewards such that a group's mean over all agents is that over those of `played [B, A]`.
+    """`timestep` with rewards scaled so that a group's mean over all agents is the mean over those in `played [B, A]`.
 
-    Groups that are not in `played`, or of which nobody is, keep their rewards.
+    Groups that are not in `played`, or without any agent there, keep their rewards.
     """
     groups = dict(timestep.groups)
     for group, own in played.items():
@@ -181,7 +182,7 @@ def score_played(timestep: TimeStep, played: Mapping[str, Array]) -> TimeStep:
 
 
 def add_step(episodes: Episodes, timestep: TimeStep, spec: EnvSpec) -> Episodes:
-    """Adds one step `[B]`: a group's return is the mean over its agents of the rewards that each summed while alive."""
+    """Adds one step `[B]`: a group's return is the mean over its agents of the rewards that each earned while alive."""
     reduce: dict[str, Callable[[Array, Array], Array]] = {
         "sum": jnp.add,
         "last": lambda _, new: new,
@@ -202,6 +203,7 @@ def add_step(episodes: Episodes, timestep: TimeStep, spec: EnvSpec) -> Episodes:
 
 
 def restart_episodes(episodes: Episodes, ended: Array, spec: EnvSpec) -> Episodes:
+    """Statistics in which the environments whose episode `ended [B]` start from nothing."""
     fresh = init_episodes(spec, ended.shape[0])
     restarted: Episodes = jax.tree.map(lambda new, old: jnp.where(ended, new, old), fresh, episodes)
     return restarted

@@ -1,9 +1,9 @@
-"""Whether an environment keeps the contract of `types.py`: for tasks of one's own, whose mistakes would otherwise show
-far away, in the middle of an algorithm.
+"""Checks that an environment keeps the contract of `types.py`. This is for users' own tasks, whose mistakes would
+otherwise show far away, inside an algorithm.
 
 `check_shapes` traces a reset and a step and compares what they give with the spec; it computes nothing, and covey calls
 it before it trains on a task that is not its own. `check_env` also plays at random and looks at the values. Whatever is
-wrong is a `UsageError` of one line that names the field.
+wrong raises a `UsageError` of one line that names the field.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def check_env(env: Env, name: str = "environment", *, seed: int = 0) -> Checked:
 
         print(covey.check_env(MyEnv(MyConfig())))
 
-    `name` begins the message. What comes back says what was looked at, and prints as a few lines.
+    Messages begin with `name`. The result says what was checked, and prints as a few lines.
     """
     check_shapes(env, name)
     spec = env.spec
@@ -101,7 +101,7 @@ def check_spec(env: Env, name: str) -> EnvSpec:
         if not isinstance(metric_spec, MetricSpec) or metric_spec.reduction not in REDUCTIONS:
             _fail(name, f"spec.metrics['{metric}'] must be a MetricSpec with reduction one of {', '.join(REDUCTIONS)}")
         if metric in taken:
-            _fail(name, f"spec.metrics['{metric}']: covey has a metric of this name, choose another")
+            _fail(name, f"spec.metrics['{metric}']: covey has a metric of this name; choose another")
     return spec
 
 
@@ -137,7 +137,7 @@ def _check_observation_spec(group: GroupSpec, name: str, where: str) -> None:
         if not shape:
             _fail(name, f"{where}.observation_shape{_entry(entry)} is (): a single number per agent is (1,)")
     if AGENT_ID in shapes:
-        _fail(name, f"{where}.observation_shape: '{AGENT_ID}' is the entry that covey adds, choose another name")
+        _fail(name, f"{where}.observation_shape: '{AGENT_ID}' is the entry that covey adds; choose another name")
     given = group.observation_dtype
     if isinstance(given, Mapping) and given.keys() != shapes.keys():
         _fail(name, f"{where}.observation_dtype has the entries {_names(given)}, observation_shape {_names(shapes)}")
@@ -145,7 +145,7 @@ def _check_observation_spec(group: GroupSpec, name: str, where: str) -> None:
         try:
             np.dtype(dtype)
         except TypeError:
-            _fail(name, f"{where}.observation_dtype{_entry(entry)} must be a type of NumPy's, not {dtype!r}")
+            _fail(name, f"{where}.observation_dtype{_entry(entry)} must be a NumPy type, not {dtype!r}")
 
 
 def _check_shapes_of_entries(shape: Any, name: str, where: str) -> None:
@@ -194,7 +194,7 @@ def mask_width(action: ActionSpec) -> int | None:
 
 
 def _trace(name: str, what: str, function: Callable[..., Any], *arguments: Any) -> tuple[PyTree, TimeStep]:
-    """What `function` gives, as shapes and types."""
+    """What `function` returns, as shapes and types."""
     result = run_users_code(name, what, jax.eval_shape, function, *arguments)
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], TimeStep):
         found = (
@@ -205,7 +205,7 @@ def _trace(name: str, what: str, function: Callable[..., Any], *arguments: Any) 
 
 
 def run_users_code(name: str, what: str, function: Callable[..., _T], *arguments: Any) -> _T:
-    """What `function` gives; an error inside becomes one line that says where in the user's own files it is."""
+    """What `function` returns. An error inside becomes one line that says where in the user's own files it is."""
     try:
         return function(*arguments)
     except CoveyError:
@@ -226,13 +226,13 @@ def _place_in_users_code(error: BaseException) -> str | None:
 
 
 def check_timestep(spec: EnvSpec, timestep: TimeStep, name: str, what: str) -> None:
-    """Compares a traced time step with the spec; `what` gave it: reset or step."""
+    """Compares a traced time step with the spec. `what` is the function that gave it: reset or step."""
     if not isinstance(timestep.groups, dict):
         _fail(name, f"{what} gives groups as a {type(timestep.groups).__name__}, not a dict")
     for group in spec.groups.keys() - timestep.groups.keys():
-        _fail(name, f"{what} gives no group '{group}', its spec has one (it gives {_names(timestep.groups)})")
+        _fail(name, f"{what} gives no group '{group}'; its spec has one (it gives {_names(timestep.groups)})")
     for group in timestep.groups.keys() - spec.groups.keys():
-        _fail(name, f"{what} gives a group '{group}', its spec has only {_names(spec.groups)}")
+        _fail(name, f"{what} gives a group '{group}'; its spec has only {_names(spec.groups)}")
     for group, part in spec.groups.items():
         if not isinstance(timestep.groups[group], GroupStep):
             _fail(name, f"{what} gives group '{group}' as a {type(timestep.groups[group]).__name__}, not a GroupStep")
@@ -242,18 +242,18 @@ def check_timestep(spec: EnvSpec, timestep: TimeStep, name: str, what: str) -> N
     for field in ("state", "next_state"):
         found = getattr(timestep, field)
         if spec.state_shape is None and found is not None:
-            _fail(name, f"{what} gives {field} {_shape(found)}, its spec has state_shape=None")
+            _fail(name, f"{what} gives {field} {_shape(found)}; its spec has state_shape=None")
         if spec.state_shape is not None:
             floats = map_entries(lambda _: jnp.float32, spec.state_shape)
             _compare_entries(found, spec.state_shape, floats, name, f"{what} gives {field}")
     if not isinstance(timestep.metrics, Mapping):
-        _fail(name, f"{what} gives metrics {_shape(timestep.metrics)}, they must be a dict by name")
+        _fail(name, f"{what} gives metrics {_shape(timestep.metrics)}; they must be a dict by name")
     for metric in spec.metrics.keys() ^ timestep.metrics.keys():
         has = "lacks" if metric in spec.metrics else "has"
-        _fail(name, f"{what} gives metrics {_names(timestep.metrics)}: it {has} '{metric}', its spec says otherwise")
+        _fail(name, f"{what} gives metrics {_names(timestep.metrics)}: it {has} '{metric}', unlike its spec")
     for metric, value in timestep.metrics.items():
         if getattr(value, "shape", None) != ():
-            _fail(name, f"{what} gives metric '{metric}' {_shape(value)}, it must be one number, []")
+            _fail(name, f"{what} gives metric '{metric}' {_shape(value)}; it must be one number, []")
 
 
 def _check_group_step(spec: GroupSpec, step: GroupStep, name: str, what: str, of_group: str) -> None:
@@ -293,10 +293,10 @@ def _compare_entries(
         return _compare(found, shape, dtype, name, gives, f"its spec says {list(shape)}", of_group)
     if not isinstance(found, dict):
         kind = "None" if found is None else f"an array {_shape(found)}" if hasattr(found, "shape") else _shape(found)
-        _fail(name, f"{gives} as {kind.removeprefix('as ')}{of_group}, its spec says a dict of {_names(sorted(shape))}")
+        _fail(name, f"{gives} as {kind.removeprefix('as ')}{of_group}; its spec says a dict of {_names(sorted(shape))}")
     for entry in sorted(shape.keys() ^ found.keys()):
         has = "lacks" if entry in shape else "has"
-        _fail(name, f"{gives} with {_names(sorted(found))}{of_group}: it {has} '{entry}', its spec says otherwise")
+        _fail(name, f"{gives} with {_names(sorted(found))}{of_group}: it {has} '{entry}', unlike its spec")
     for entry, own in shape.items():
         said = f"its spec says {list(own)}"
         _compare(found[entry], own, dtype[entry], name, f"{gives}{_entry(entry)}", said, of_group)
@@ -306,12 +306,12 @@ def _compare(
     found: Any, shape: tuple[int, ...], dtype: Any, name: str, gives: str, said: str, of_group: str = ""
 ) -> None:
     if found is None:
-        _fail(name, f"{gives} as None{of_group}, {said}")
+        _fail(name, f"{gives} as None{of_group}; {said}")
     if getattr(found, "shape", None) != tuple(shape):
-        _fail(name, f"{gives} {_shape(found)}{of_group}, {said}")
+        _fail(name, f"{gives} {_shape(found)}{of_group}; {said}")
     if found.dtype != dtype:
         wanted = f"its spec says {np.dtype(dtype)}" if "observation" in gives else f"it must be {np.dtype(dtype)}"
-        _fail(name, f"{gives} of type {found.dtype}{of_group}, {wanted}")
+        _fail(name, f"{gives} of type {found.dtype}{of_group}; {wanted}")
 
 
 def _check_same(after_reset: PyTree, after_step: PyTree, name: str, what: str) -> None:
@@ -322,14 +322,14 @@ def _check_same(after_reset: PyTree, after_step: PyTree, name: str, what: str) -
     )
     for path in [path for path in {**one, **other} if path not in one or path not in other][:1]:
         giver, lacking = ("reset", "step") if path in one else ("step", "reset")
-        _fail(name, f"{giver} gives {what}{path}, {lacking} does not: both must give the same structure")
+        _fail(name, f"{giver} gives {what}{path} and {lacking} does not: both must give the same structure")
     for path, leaf in one.items():
         found = other[path]
         if (leaf.shape, leaf.dtype) != (found.shape, found.dtype):
             _fail(name, f"step gives {what}{path} as {_type(found)}, reset as {_type(leaf)}: they must agree")
     structures: list[Any] = [jax.tree.structure(tree) for tree in (after_reset, after_step)]
     if structures[0] != structures[1]:
-        _fail(name, f"step gives a {what} of another structure than reset, in its containers or None")
+        _fail(name, f"step gives a {what} whose structure differs from that of reset, in its containers or None")
 
 
 def _fail(name: str, problem: str, cause: BaseException | None = None) -> NoReturn:
@@ -337,7 +337,7 @@ def _fail(name: str, problem: str, cause: BaseException | None = None) -> NoRetu
 
 
 def _shape(array: Any) -> str:
-    """The shape of an array; what it is instead, if it is none."""
+    """The shape of an array, or the type of anything else."""
     return str(list(array.shape)) if hasattr(array, "shape") else f"as a {type(array).__name__}"
 
 
@@ -424,7 +424,7 @@ def check_steps(spec: EnvSpec, played: Mapping[str, Any], name: str) -> None:
             spec.keeps_lifetimes
             and ((step.terminated != lived.terminated) | (going & (step.alive != lived.alive))).any()
         ):
-            _fail(name, f"step gives group '{group}' an agent that dies other than once, its spec says keeps_lifetimes")
+            _fail(name, f"step lets an agent of group '{group}' die other than once; its spec says keeps_lifetimes")
         if spec.groups[group].shared_reward:
             _check_shared([lived], name, f"agents of group '{group}'", "shared_reward")
     for sharing in spec.shared_rewards:
@@ -444,7 +444,7 @@ def _same_where(mask: np.ndarray, one: PyTree, other: PyTree) -> bool:
 
 
 def _check_shared(steps: Sequence[GroupStep], name: str, whose: str, promise: str) -> None:
-    """Whoever was alive when it acted learns from the same as the others: algorithms rely on it."""
+    """All agents that were alive when they acted learn from the same value: algorithms rely on it."""
     counts = np.concatenate([step.alive | step.terminated for step in steps], -1)
     for field in ("reward", "shaping"):
         given = [getattr(step, field) for step in steps]
@@ -453,7 +453,7 @@ def _check_shared(steps: Sequence[GroupStep], name: str, whose: str, promise: st
         values = np.concatenate(given, -1)
         least, most = np.where(counts, values, np.inf).min(-1), np.where(counts, values, -np.inf).max(-1)
         if (most > least).any():
-            _fail(name, f"step gives {whose} a different {field}, its spec says {promise}")
+            _fail(name, f"step gives {whose} different values of {field}; its spec says {promise}")
 
 
 def _check_numbers(timestep: TimeStep, name: str, what: str) -> None:
@@ -465,7 +465,7 @@ def _check_numbers(timestep: TimeStep, name: str, what: str) -> None:
 
 
 def _check_masks(action: ActionSpec, mask: np.ndarray | None, name: str, gives: str) -> None:
-    """Every agent has a legal action, also who is dead: actions are drawn for all."""
+    """Every agent has a legal action, even a dead one: actions are drawn for all."""
     if mask is None:
         return
     numbers = action.num_actions if isinstance(action, MultiDiscrete) else (mask.shape[-1],)
@@ -481,7 +481,7 @@ def _check_masks(action: ActionSpec, mask: np.ndarray | None, name: str, gives: 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Checked:
-    """What was looked at, in words, and what is allowed but worth a second look."""
+    """What was checked, in words, and what is allowed but worth a second look."""
 
     name: str
     facts: Mapping[str, str]
@@ -529,7 +529,7 @@ def _describe_group(spec: GroupSpec, step: GroupStep) -> str:
 
 
 def _episode_lengths(ended: np.ndarray) -> list[int]:
-    """Of the episodes that ended, `ended [T, B]`."""
+    """The lengths of the episodes that ended, from `ended [T, B]`."""
     return [length for column in ended.T for length in np.diff(np.flatnonzero(column), prepend=-1).tolist()]
 
 
@@ -538,15 +538,15 @@ def _notes(spec: EnvSpec, played: Mapping[str, Any], rewards: Mapping[str, np.nd
     notes = []
     cut_off = np.concatenate([step.alive for step in lived.groups.values()], -1).any(-1)
     if (after.last & ~after.truncated & cut_off).any():
-        notes.append("some episodes end with neither truncated nor terminated; covey takes that for a truncation")
+        notes.append("some episodes end with neither truncated nor terminated; covey takes that to be a truncation")
     if not played["ended"].any():
-        notes.append("no episode ended, so endings were not looked at")
+        notes.append("no episode ended, so endings were not checked")
     observations = [step.observation for step in played["firsts"].groups.values()]
     if all((x == x[:1]).all() for x in jax.tree.leaves(observations)):
-        notes.append("every reset shows the same; if that is not meant, reset does not use its key")
+        notes.append("every reset shows the same observations; if that is not intended, reset does not use its key")
     silent = [group for group, x in rewards.items() if not x.any()]
     if silent:
         notes.append(f"random play earned nothing for {', '.join(silent)}")
     if not spec.returns:
-        notes.append("spec.returns is empty; a sentence there says in results what an agent's return is")
+        notes.append("spec.returns is empty; a sentence there tells readers of results what an agent's return is")
     return notes

@@ -41,7 +41,7 @@ class ProbeConfig(TaskConfig):
 
 
 class Probe:
-    """A group of agents with two actions and one number to see. Subclasses say what is seen, earned and ended."""
+    """A group of agents with two actions and one number to see. Subclasses define observations, rewards and endings."""
 
     observation_shape: ObservationShape = (1,)
     observation_dtype: Any = np.float32
@@ -67,7 +67,7 @@ class Probe:
         )
 
     def render(self, states: Sequence[PyTree]) -> list[np.ndarray]:
-        """Probes have nothing to see: a grey square whose shade is the step."""
+        """Probes have nothing to draw: each picture is a grey square whose shade shows the step."""
         return [np.full((64, 64, 3), 40 + 180 * i // max(1, len(states) - 1), np.uint8) for i in range(len(states))]
 
     def zeros(self) -> Observation:
@@ -116,10 +116,10 @@ class TruncationOnly(Probe):
 
 
 class Death(Probe):
-    """Agent 0 dies with its second step, the others terminate with their fourth; reward 1 a step, seen: steps left.
+    """Agent 0 dies at its second step, the others terminate at their fourth. A step earns 1; agents see the steps left.
 
-    Values are those of the steps that the agent has left: 1 + γ for agent 0 at first, 1 + γ + γ² + γ³ for others.
-    After its death agent 0 sees −5 and is offered reward 100 a step, which must not reach anything.
+    At first, the value is 1 + γ for agent 0 and 1 + γ + γ² + γ³ for the others. After its death agent 0 sees −5 and is
+    offered a reward of 100 in each step, which must not reach anything.
     """
 
     def _observe(self, elapsed: Array) -> tuple[Array, Array]:
@@ -158,7 +158,7 @@ class CopyAction(Probe):
 
 
 class MaskedActions(Probe):
-    """Three actions worth 0, 1 and 10, of which the last is never legal: the best return is 1, and 10 a broken mask."""
+    """Three actions worth 0, 1 and 10, the last never legal: the best return is 1, and 10 means a broken mask."""
 
     action = Discrete(3)
 
@@ -243,7 +243,7 @@ class Rows(Probe):
 
 class ImageAndVector(Probe):
     """A dictionary: an image `[4, 4, 1]` with a mark in its left or right half, and a vector that says the rule: name
-    the mark's side, or the other one. One step, reward 1 for the right name; best 1, by either of the two alone 0.5.
+    the mark's side, or the other one. One step, reward 1 for the right name; best 1, from either of the two alone 0.5.
     """
 
     observation_shape = types.MappingProxyType({"image": (4, 4, 1), "vector": (2,)})

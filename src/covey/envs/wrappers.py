@@ -1,6 +1,6 @@
 """Wrappers of one environment: lifetimes, time limit, shared reward, agent ids. Each is an `Env` over an `Env`.
 
-Auto-reset and episode statistics are no wrappers: they need the whole batch of environments (`envs.batch`).
+Auto-reset and episode statistics are not wrappers: they need the whole batch of environments (`envs.batch`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from covey.types import Array, EnvSpec, GroupSpec, GroupStep, Key, Observation, 
 
 
 class Wrapper:
-    """Passes everything on; subclasses change what they are for."""
+    """Passes everything through; subclasses override what they change."""
 
     def __init__(self, env: Env):
         self.env = env
@@ -44,7 +44,7 @@ class Wrapper:
         return self.env.render(states)
 
     def with_elapsed(self, state: PyTree, elapsed: Array) -> PyTree:
-        """`state` as if so many steps of its episode were over. Where nothing counts steps, as it is."""
+        """`state` as if `elapsed` steps of its episode were over; unchanged if no wrapper counts steps."""
         return self.env.with_elapsed(state, elapsed) if isinstance(self.env, Wrapper) else state
 
 
@@ -61,8 +61,8 @@ def earned(group: GroupStep, values: Array) -> Array:
 class Lifetimes(Wrapper):
     """Remembers who is alive, so that a time step's flags tell exactly whose rewards count (`earned`).
 
-    Environments report deaths in several ways: some say `terminated` again in every later step, or of everybody when
-    the episode ends; others only stop saying `alive`. Here an agent terminates once, with an action that it took alive.
+    Environments report deaths in several ways: some repeat `terminated` in every later step, or set it for everybody
+    when the episode ends; others only clear `alive`. Here an agent terminates once, in a step that it began alive.
     """
 
     def reset(self, key: Key) -> tuple[PyTree, TimeStep]:
@@ -89,17 +89,17 @@ def _alive(timestep: TimeStep) -> dict[str, Array]:
 
 
 def live_on(group: GroupStep, acted: Array, last: Array) -> GroupStep:
-    """`group` after a step of the agents `acted [A]`, who were alive before it.
+    """`group` after a step; `acted [A]` says which agents were alive before it.
 
-    Whoever is not alive any more has terminated; with the `last` step, only who the environment says has.
+    An agent that is no longer alive has terminated. At the `last` step, only agents that the environment reports have.
     """
     terminated = acted & (group.terminated | ~(group.alive | last))
     return dataclasses.replace(group, alive=acted & ~terminated, terminated=terminated)
 
 
 class TimeLimit(Wrapper):
-    """Cuts an episode after `limit` steps. A cut is a truncation, by which nobody terminates, unless it is said to be
-    an ending (as BenchMARL has it)."""
+    """Ends an episode after `limit` steps. That is a truncation, by which nobody terminates. If the limit `terminates`,
+    it is a termination instead (as in BenchMARL)."""
 
     def __init__(self, env: Env, limit: int, *, terminates: bool = False):
         super().__init__(env)
@@ -141,9 +141,9 @@ SHARED_RETURNS = {  # what sharing adds to the text that says what a return is
 
 
 class ShareReward(Wrapper):
-    """Hands every agent its group's sum or mean of rewards, and of shaping; the dead add nothing to it.
+    """Gives every agent the sum or mean of its group's rewards, and of its shaping. The dead add nothing.
 
-    A mean is over all agents of the group, the dead included: the team does not gain by losing its poorest.
+    A mean is over all agents of the group, the dead included, so the team gains nothing when a low earner dies.
     """
 
     def __init__(self, env: Env, reward: Reward):
@@ -181,8 +181,8 @@ class ShareReward(Wrapper):
 class AgentIds(Wrapper):
     """Appends each agent's one-hot index within its group to the last axis of its observation, in all `groups`.
 
-    Further axes of an observation (rows of entities, pixels) each get the same id. A dictionary has the ids in an entry
-    of their own, `agent_id`, and its other entries as they are.
+    Each row of an observation with further axes (entities, pixels) receives the same id. A dictionary receives the ids
+    as a new entry, `agent_id`; its other entries do not change.
     """
 
     def __init__(self, env: Env, groups: Iterable[str] | None = None):

@@ -2,7 +2,7 @@
 
 `Training` (experiment/running/training.py) drives a loop, saves it and restores it through these, and knows no
 field of its state. What a loop does inside, whether it steps compiled environments, samples a buffer or reads a
-dataset, is its own.
+dataset, is its own business.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Sizes:
 class StatePart:
     """A part of a loop's state that can be saved and restored alone.
 
-    label       what people call it
+    label       its name in messages
     seed_axis   where several seeds train at once, the axis of the seeds in its leaves; None where all share one value;
                 a dict for a part that is a dict
     by_device   its leaves are split over the devices, so it fits only the number of devices that it was saved with
@@ -85,7 +85,7 @@ class Loop:
     learner(state) -> learner
     with_learner(state, learner) -> state
     saved(state) -> tree by the name of each part that checkpoints hold
-    restored(state, trees) -> state                      with these in place of its own; others stay as they are
+    restored(state, trees) -> state                      with these in place of its own; other parts do not change
     sizes(shapes of a state) -> Sizes                    what is in memory
     collect(state) -> (state, checksum)                  collection alone, to time it; None: it collects nothing
 
@@ -101,13 +101,13 @@ class Loop:
     parts: Mapping[str, StatePart]
     shardings: PyTree  # where each part of a state lives
     max_iterations: int
-    frames_per_iteration: int  # what an iteration counts as
+    frames_per_iteration: int  # how many frames an iteration counts as
     sizes: Callable[[PyTree], Sizes] = lambda state: Sizes()
     collect: Wrapped | None = None
 
 
 def state_shapes(loop: Loop, key: Key) -> PyTree:
-    """The shape, type and place of each leaf of a state; with these, a program is traced once and for all."""
+    """The shape, type and place of each leaf of a state; with these, a program is traced only once."""
     return jax.tree.map(
         lambda sharding, part: jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), part
@@ -127,7 +127,7 @@ def repeat(
     """Calls `iterate(state) -> (state, metrics)` `num_iterations` times; metrics are `[max_iterations, …]`, NaN where
     nothing was done.
 
-    The number is traced: one program does for every number of iterations.
+    The number is traced, so one program serves any number of iterations.
     """
     # Jitted, so that it is traced once for its shapes and its body; `inline` leaves the program as it is.
     iterate = jax.jit(iterate, inline=True)
@@ -147,7 +147,7 @@ def repeat(
 
 
 def num_bytes(tree: PyTree) -> int:
-    """The size of arrays of which only shapes are known."""
+    """The size in bytes of a tree of arrays, or of their shapes alone."""
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
@@ -164,7 +164,7 @@ def of_seed(axes: Mapping[str, Any], trees: Mapping[str, PyTree], index: int | A
 
 
 def join_seeds(axes: Mapping[str, Any], seeds: list[dict[str, PyTree]]) -> dict[str, PyTree]:
-    """The inverse of `of_seed`: on the host, where the leaves are there."""
+    """The inverse of `of_seed`. Leaves that are on the host are joined there."""
 
     def join(axis: int | None, *leaves: Any) -> Any:
         if axis is None:

@@ -1,8 +1,7 @@
-"""What an experiment has for each loop: frozen dataclasses, read before JAX starts.
+"""The fields of `experiment` for each loop: frozen dataclasses, read before JAX starts.
 
-A loop is registered with one of these (`registry.register_loop`), and they are the fields of `experiment`. What covey
-asks of every one of them is on `ExperimentConfig`; a loop that steps environments side by side inherits from
-`CollectingConfig`.
+A loop is registered with one of these (`registry.register_loop`). What covey asks of all of them is on
+`ExperimentConfig`; the dataclass of a loop that steps environments side by side inherits from `CollectingConfig`.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ LOGGERS = ("console", "json", "mlflow", "tensorboard", "wandb")
 
 
 class Platform(enum.Enum):
-    """What computes. `auto` takes an accelerator where there is one."""
+    """The kind of device that computes."""
 
-    auto = "auto"  # an accelerator where there is one, else the CPU
-    cpu = "cpu"  # the CPU, whatever else there is
-    gpu = "gpu"  # a GPU; refused where there is none
-    tpu = "tpu"  # a TPU; refused where there is none
+    auto = "auto"  # an accelerator if there is one, else the CPU
+    cpu = "cpu"  # the CPU, even if there is an accelerator
+    gpu = "gpu"  # a GPU; an error if there is none
+    tpu = "tpu"  # a TPU; an error if there is none
 
 
 # The role of fields that decide how an experiment is watched and saved.
@@ -38,15 +37,16 @@ class ExperimentConfig(Configuration):
     """Fields of every loop. Intervals are in frames; they and `frames` round up to whole iterations."""
 
     learns_from: ClassVar[str] = "experience"  # for messages
-    # how experience reaches the learner; unless it is given, the first loop that the algorithm can learn in
+    # how experience reaches the learner; by default, the first loop that the algorithm can learn in
     loop: str = field("online", newer=True)
     # environment steps to train for, over all environments; a step counts once, whatever the number of agents
     frames: Large = field(2_000_000, resumable=True, compared=False, compiled=False)
     # frames over which schedules (of the learning rate, of exploration) run; null: `frames`
     schedule_frames: Large | None = field(None, resumable=True)
-    # what computes
+    # kind of device that computes
     platform: Platform = field(Platform.auto, identity=False, resumable=True, compared=False)
-    # devices to split the environments over; null: as many as there are and fit; the number used is stored with the run
+    # devices to split the environments over; null: as many as are available and split them evenly; the number used is
+    # stored with the run
     devices: int | None = field(None, identity=False, resumable=True, compared=False)
     # seeds trained in one program, each as if alone except for rounding; null: on accelerators as many as fit, else one
     # after another
@@ -54,7 +54,7 @@ class ExperimentConfig(Configuration):
     # frames between evaluations; 0: at the start and at the end only
     evaluation_interval: Large = field(100_000, resumable=True, compared=False, compiled=False)
     evaluation_episodes: int = field(32, resumable=True, compared=False)  # episodes in each evaluation
-    # whether evaluation takes the most likely action; null: yes, except policies over discrete actions, which sample
+    # whether evaluation takes the most likely action; null: yes, but policies over discrete actions sample
     evaluation_deterministic: bool | None = field(None, compared=False)
     # at the end, evaluate the best parameters over ten times the episodes
     absolute_metric: bool = field(True, resumable=True, compared=False, compiled=False)
@@ -86,12 +86,12 @@ class ExperimentConfig(Configuration):
 
     @property
     def frames_per_iteration(self) -> int:
-        """What an iteration counts as."""
+        """How many frames an iteration counts as."""
         raise NotImplementedError(f"{type(self).__name__} must say how many frames an iteration has")
 
     @property
     def split_over_devices(self) -> Mapping[str, int]:
-        """Numbers, by field, that the number of devices must divide; where there are none, one device computes."""
+        """Numbers, by field, that the number of devices must divide; if there are none, only one device computes."""
         return {}
 
     @property
@@ -101,7 +101,7 @@ class ExperimentConfig(Configuration):
 
     @property
     def why_one_seed(self) -> str | None:
-        """What keeps several seeds from training in one program, if anything does."""
+        """The reason why several seeds cannot train in one program, if there is one."""
         return None
 
     @property
@@ -124,7 +124,7 @@ class CollectingConfig(ExperimentConfig):
         at_least(self, 1, "num_envs", "rollout_length", "shaping_frames")
         if self.frames > LARGEST_INT * self.frames_per_iteration:
             raise ValueError(
-                f"frames={self.frames:,} are more than {LARGEST_INT:,} iterations, "
+                f"frames={self.frames:,} is more than {LARGEST_INT:,} iterations "
                 f"of {self.frames_per_iteration:,} frames each"
             )
         if self.devices and self.num_envs % self.devices:
@@ -197,7 +197,7 @@ class ReplayConfig(CollectingConfig):
 
     @property
     def why_one_seed(self) -> str | None:
-        return "buffer.place=host holds one seed's" if self.buffer.place is Place.host else None
+        return "buffer.place=host holds the buffer of one seed only" if self.buffer.place is Place.host else None
 
     def sized(self, num_envs: int, devices: int) -> Self:
         return dataclasses.replace(super().sized(num_envs, devices), random_frames=0)

@@ -1,7 +1,7 @@
 """Learning from a source of stored experience: a replay buffer, or a fixed set of transitions.
 
-`update` knows neither. `learn_from` samples and updates a number of times; loops decide how often, and whether anything
-is added in between.
+`update` does not know which it is. `learn_from` samples and updates several times; loops decide how often, and whether
+anything is added in between.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from covey.types import Algorithm, Array, Key, PyTree
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Learning:
-    """Learning from replay: how often in an iteration, and for how many frames agents act at random before."""
+    """Learning from replay: how often in an iteration, and for how many frames agents act at random before that."""
 
     replay: Replay
     num_updates: int
@@ -31,7 +31,7 @@ class Learning:
 
 
 def make_learning(config: ReplayConfig, algorithm: Algorithm, num_devices: int) -> Learning:
-    """Learning from replay, as an experiment's fields say."""
+    """Learning from replay, as set by an experiment's fields."""
     rows = config.buffer.size // config.num_envs
     if rows < config.rollout_length:
         raise UsageError(
@@ -54,12 +54,12 @@ def make_learning(config: ReplayConfig, algorithm: Algorithm, num_devices: int) 
 
 
 def updates_due(learning: Learning, held: Array, collected: Array, number: Array | int = 0) -> Array:
-    """How many updates iteration `number` makes, when each environment has `collected` steps, `held` in the buffer.
+    """How many updates iteration `number` makes, after each environment `collected` steps, of which `held` are stored.
 
-    All of them, except after a resume without the buffer. Then it is the share of what the buffer would hold that it
-    holds, so that each stored step is sampled as often as in a full buffer. At the full rate, a trained network would
-    fit the first few steps hundreds of times over. Where that is less than one update, it is one every few iterations:
-    with `updates=1`, rounding alone would learn nothing until half of the buffer is filled.
+    All `num_updates`, except after a resume without the buffer. Then the number is scaled down by what the buffer holds
+    over what it would hold otherwise, so that each stored step is sampled as often as in a full buffer. At the full
+    rate, a trained network would fit the first few steps hundreds of times over. Less than one update means one every
+    few iterations: with `updates=1`, rounding alone would give none until the buffer is half full.
     """
     # Timing starts at negative iterations, with nothing `collected` yet: never more than all updates.
     share = jnp.minimum(1.0, held / jnp.clip(collected, 1, learning.replay.length))
@@ -72,10 +72,10 @@ def updates_due(learning: Learning, held: Array, collected: Array, number: Array
 def learn_from(
     source: Source, algorithm: Algorithm, learner: PyTree, data: PyTree, key: Key, progress: Array, rounds: Array
 ) -> tuple[PyTree, PyTree, dict[str, Array]]:
-    """`rounds` samples of `data`, the source's state, and an update from each: learner, data, mean metrics.
+    """Draws `rounds` samples of `data`, the source's state, and updates from each: learner, data, mean metrics.
 
-    Without any round, metrics are zero. That is a loop of no rounds and no branch: a branch would copy the data, which
-    may be most of the memory.
+    With no rounds, metrics are zero. There is no branch for that case: a branch would copy the data, which may take
+    most of the memory.
     """
 
     def update(learner: PyTree, data: PyTree, key: Key) -> tuple[PyTree, PyTree, dict[str, Array]]:

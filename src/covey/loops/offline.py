@@ -25,7 +25,7 @@ from covey.types import Algorithm, Array, Key, PyTree, pytree
 
 @pytree
 class OfflineState:
-    """All that learning needs to go on, with what it learns from."""
+    """Everything that learning needs to continue, including the data."""
 
     learner: PyTree
     key: Key
@@ -108,11 +108,11 @@ def advance(
 
 
 def saved_parts(state: OfflineState) -> dict[str, PyTree]:
-    """What checkpoints hold: the data does not change, and is given to the loop again."""
+    """What checkpoints hold. The data does not change, and the loop is given it again."""
     return {"learner": state.learner, "clock": {"key": state.key, "iteration": state.iteration}}
 
 
 def restored_state(state: OfflineState, trees: Mapping[str, PyTree]) -> OfflineState:
-    """`state` with the saved parts that there are."""
+    """`state` with the saved parts in `trees`."""
     changes = {name: tree for name, tree in trees.items() if name != "clock"}
     return dataclasses.replace(state, **changes, **trees.get("clock", {}))

@@ -3,18 +3,18 @@
     train_state = init(key)
     train_state, metrics = advance(train_state, num_iterations)
 
-A chunk is one compiled program whatever its number of iterations, which is a traced argument; how the host partitions
-training into chunks therefore changes neither bits nor compiles anything again. Every key is derived from the seed and
-the iteration's number, so there is no stream of randomness to lose.
+A chunk is one compiled program for any number of iterations, because that number is a traced argument. So it does not
+matter how the host splits training into chunks: results are equal to the bit, and nothing is compiled again. Every key
+is derived from the seed and the iteration's number, so there is no stream of random numbers to lose.
 
-To learn is to update once from what was just collected, or, with a replay buffer, to add it to the buffer and update
-several times from samples of it. `update` does not know the difference.
+Learning is one update from what was just collected. With a replay buffer, what was collected is added to it, followed
+by several updates from samples. `update` does not know the difference.
 
 Several devices: the environments are split over them, the learner is replicated, and gradients and statistics are
 averaged. Each leaf of `actor` and `buffer` has a leading axis of devices.
 
-Several seeds in one program (`together`), which accelerators are fast with: each leaf of a train state has an axis of
-seeds before all others but that of devices. The iteration has none: they share it.
+Several seeds in one program (`together`), which is fast on accelerators: each leaf of a train state has an axis of
+seeds, before all axes but that of devices. Only the iteration has none, because all seeds share it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep,
 
 @pytree
 class TrainState:
-    """All that training needs to go on: equal states continue equally, to the bit."""
+    """Everything that training needs to continue: equal states continue equally, to the bit."""
 
     learner: PyTree
     actor: Actor
@@ -93,22 +93,25 @@ class OnlineTraining:
 
     @property
     def random_iterations(self) -> int:
+        """Iterations at the start in which agents act at random."""
         return math.ceil(self.learning.random_frames / self.frames_per_iteration) if self.learning else 0
 
     @property
     def axis(self) -> str | None:
+        """The name of the axis over devices; None if there is one device."""
         return DEVICE_AXIS if len(self.devices) > 1 else None
 
     @property
     def each_seed(self) -> Callable[..., Callable[..., Any]]:
-        return jax.vmap if self.together else _as_it_is
+        """`jax.vmap` if several seeds train in one program; otherwise what leaves a function as it is."""
+        return jax.vmap if self.together else _for_one_seed
 
     def device_key(self, key: Key) -> Key:
-        """A key of each device's own."""
+        """A different key on each device."""
         return jax.random.fold_in(key, jax.lax.axis_index(self.axis)) if self.axis else key
 
     def over_devices(self, function: Callable[..., Any], in_specs: Any, out_specs: Any) -> Callable[..., Any]:
-        """`function` on every device at once; with one device, as it is."""
+        """`function` on every device at once; with one device, `function` itself."""
         if self.axis is None:
             return function
         mesh = Mesh(self.devices, (DEVICE_AXIS,))
@@ -317,7 +320,7 @@ def _from_inputs(inputs: LoopInputs, learning: Learning | None) -> Loop:
 
 
 def state_sizes(state: TrainState, num_envs: int, rollout_length: int, learning: Learning | None) -> Sizes:
-    """What the environments, a rollout, whose steps are as large as what environments show, and the buffer take."""
+    """The memory of environments, a rollout and the buffer. A rollout's step counts as what the environments show."""
     actor = state.actor
     return Sizes(
         held={"environments": num_bytes(actor), "a rollout": num_bytes(actor.timestep) * rollout_length},
@@ -330,7 +333,7 @@ def state_sizes(state: TrainState, num_envs: int, rollout_length: int, learning:
 
 
 def state_parts(learning: Learning | None) -> dict[str, StatePart]:
-    """What a train state is saved as. The axis of devices is before that of seeds; the iteration is everybody's."""
+    """What a train state is saved as. The axis of devices comes before that of seeds; all seeds share the iteration."""
     parts = {
         "learner": StatePart(label="learner"),
         "actor": StatePart(label="environments", seed_axis=1, by_device=True),
@@ -340,8 +343,8 @@ def state_parts(learning: Learning | None) -> dict[str, StatePart]:
         left_out = (
             None
             if learning.in_checkpoints
-            else "the buffer was left out of checkpoints: updates come less often until it is filled again, "
-            "and the bits will differ"
+            else "the buffer was left out of checkpoints: there are fewer updates until it is filled again, "
+            "and results will not be equal to the bit"
         )
         parts["buffer"] = StatePart(label="buffer", seed_axis=1, by_device=True, left_out=left_out)
     return parts
@@ -356,7 +359,7 @@ def saved_parts(state: TrainState, parts: Mapping[str, StatePart]) -> dict[str, 
 
 
 def restored_state(state: TrainState, trees: Mapping[str, PyTree]) -> TrainState:
-    """`state` with the saved parts that there are."""
+    """`state` with the saved parts in `trees`."""
     changes = {name: tree for name, tree in trees.items() if name != "clock"}
     if "learner" in changes:
         changes["learner"] = with_learned_part(state.learner, changes["learner"])
@@ -364,7 +367,7 @@ def restored_state(state: TrainState, trees: Mapping[str, PyTree]) -> TrainState
 
 
 def at_random_while(condition: Array, algorithm: Algorithm, spec: EnvSpec) -> Algorithm:
-    """`algorithm`, with random actions instead of its own while `condition` holds; partners act as they do."""
+    """`algorithm`, with random actions instead of its own while `condition` holds; partners act as usual."""
     random_team = make_random_team(spec)
 
     def act(
@@ -384,7 +387,7 @@ def at_random_while(condition: Array, algorithm: Algorithm, spec: EnvSpec) -> Al
 
 
 def add_shaping(batch: Batch, factor: Array) -> Batch:
-    """The batch with `factor` of the tasks' shaping, where they have one, in its rewards."""
+    """The batch with `factor` times the task's shaping, if it has one, added to its rewards."""
     transitions = {
         group: part if part.shaping is None else dataclasses.replace(part, reward=part.reward + factor * part.shaping)
         for group, part in batch.transitions.items()
@@ -403,22 +406,26 @@ def state_shardings(devices: list[Any], buffer_in_host: bool) -> TrainState:
     return TrainState(**places)
 
 
-def _as_it_is(function: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., Any]:
-    """For one seed, what `jax.vmap` is for several."""
+def _for_one_seed(function: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., Any]:
+    """In place of `jax.vmap` where there is one seed: `function` itself."""
     return function
 
 
 def with_device_axis(state: TrainState) -> TrainState:
+    """`state` with an axis over devices in the parts that are split over them."""
     return dataclasses.replace(state, actor=add_device_axis(state.actor), buffer=add_device_axis(state.buffer))
 
 
 def without_device_axis(state: TrainState) -> TrainState:
+    """The inverse of `with_device_axis`, inside one device's program."""
     return dataclasses.replace(state, actor=drop_device_axis(state.actor), buffer=drop_device_axis(state.buffer))
 
 
 def add_device_axis(tree: PyTree) -> PyTree:
+    """An axis of length 1 in front of every leaf, along which `shard_map` joins the devices."""
     return jax.tree.map(lambda leaf: leaf[None], tree)
 
 
 def drop_device_axis(tree: PyTree) -> PyTree:
+    """The inverse of `add_device_axis`."""
     return jax.tree.map(lambda leaf: leaf[0], tree)

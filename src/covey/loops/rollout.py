@@ -1,4 +1,4 @@
-"""Acting in a batch of environments: `unroll` makes contiguous transitions out of an algorithm and `BatchedEnv`."""
+"""Acting in a batch of environments: `unroll` lets an algorithm act in a `BatchedEnv` and records the transitions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from covey.types import Algorithm, Array, Batch, Key, PyTree, TimeStep, Transiti
 
 @pytree
 class Actor:
-    """Where acting stands: the environments, what they showed last, and the carry that belongs to it."""
+    """The state of acting: the environments, what they showed last, and the carry that belongs to it."""
 
     env: BatchState
     timestep: TimeStep
@@ -30,6 +30,7 @@ class EpisodeSums:
 
 
 def init_actor(env: BatchedEnv, algorithm: Algorithm, key: Key) -> Actor:
+    """Environments at the start of their first episodes, and empty memory."""
     env_state, timestep = env.reset(key)
     return Actor(env=env_state, timestep=timestep, carry=algorithm.initial_carry(env.num_envs))
 
@@ -58,7 +59,7 @@ def unroll(
 def collect(
     env: BatchedEnv, algorithm: Algorithm, acting: PyTree, actor: Actor, key: Key, num_steps: int
 ) -> tuple[Actor, Batch, EpisodeSums]:
-    """A batch for `update`: sequence after sequence, with the carry of those who learn that each began with."""
+    """A batch for `update`, collected sequence by sequence. It keeps the learners' carry before each of them."""
     lengths = {part.sequence_length for part in algorithm.groups.values()} - {1}
     if len(lengths) > 1:  # what is collected has one carry for all groups at the beginning of each sequence
         raise ValueError(f"groups with memory must agree on one sequence_length, not {sorted(lengths)}")
@@ -84,6 +85,11 @@ def collect(
 def make_transition(
     group: str, before: TimeStep, action: Array, extras: dict[str, Array], after: TimeStep
 ) -> Transition:
+    """One step `[B, …]` of a group, from the time steps before and after the action.
+
+    What was seen, and whether an agent was alive when it acted, is in `before`. Rewards, endings and true successors
+    are in `after`. `extras` are what the algorithm's `act` left for its `update`.
+    """
     seen, got = before.groups[group], after.groups[group]
     return Transition(
         observation=seen.observation,
@@ -105,6 +111,7 @@ def make_transition(
 
 
 def sum_ended(episodes: Episodes, ended: Array) -> EpisodeSums:
+    """Sums over the environments whose episode `ended [B]`, and how many those are."""
     total = jax.tree.map(lambda x: jnp.sum(jnp.where(ended, x, 0).astype(jnp.float32)), episodes)
     return EpisodeSums(total=total, count=ended.sum(dtype=jnp.float32))
 

@@ -1,4 +1,4 @@
-"""From a registered model and the shape of its inputs to a module. Models without dictionaries are refused here."""
+"""Makes the module of a registered model for inputs of a shape. Refuses dictionaries if the model takes none."""
 
 from __future__ import annotations
 

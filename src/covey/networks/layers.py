@@ -1,7 +1,7 @@
 """The modules that models are made of: dense stacks, convolutions, gated memory. Written in flax.nnx.
 
 A model maps inputs `[T, …, *input_shape]` to features `[T, …, num_features]`. One with memory also takes a carry and
-`reset [T, …]`, which starts the carry afresh before the step where it is true (`Memory`); its configuration says so
+`reset [T, …]`, which empties the carry before each step where it is true (`Memory`); its configuration says so
 (`ModelConfig.has_memory`).
 """
 
@@ -25,6 +25,8 @@ FEW_OUTPUTS = 16  # below this, the gradient of a kernel is fastest as (dyᵀ x)
 
 
 class Activation(enum.Enum):
+    """What follows each dense or convolutional layer."""
+
     relu = "relu"  # max(x, 0)
     tanh = "tanh"  # hyperbolic tangent
     gelu = "gelu"  # x times the normal distribution function of x
@@ -33,17 +35,22 @@ class Activation(enum.Enum):
 
 
 class Norm(enum.Enum):
+    """What normalises the outputs of layers."""
+
     none = "none"  # no normalisation
     layer = "layer"  # layer normalisation after each dense or convolutional layer
 
 
 class Initialiser(enum.Enum):
+    """What weights start as."""
+
     orthogonal = "orthogonal with gain √2, biases zero"
     lecun = "normal with variance 1 / fan-in, biases zero"
     uniform = "uniform within ±1 / √fan-in, biases too (what torch does)"
 
 
 def activate(activation: Activation, x: Array) -> Array:
+    """The activation, of each entry of `x`."""
     function: Callable[[Array], Array] = getattr(jax.nn, activation.value)
     return function(x)
 
@@ -94,8 +101,8 @@ def make_linear(
 ) -> Linear:
     """A dense layer; `gain` scales the orthogonal initialiser and is ignored by the others.
 
-    The outputs of several `gates` lie side by side, and each gate's part of the kernel is orthogonal by itself: of one
-    matrix for all, the parts would be smaller, and memory would fade.
+    The outputs of several `gates` lie side by side, and each gate's part of the kernel is orthogonal by itself. If the
+    kernel were orthogonal as a whole, its parts would be smaller, and memory would fade.
     """
     kernel_init, bias_init = _initialisers(initialiser, inputs, gain)
     if gates > 1 and initialiser is Initialiser.orthogonal:
@@ -144,8 +151,8 @@ class Memory(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelConfig(Configuration):
-    """What covey reads of every model's configuration. A model's dataclass inherits from this one, and has a field or
-    a property of the same name where the default does not fit."""
+    """What covey reads from every model's configuration. A model's dataclass inherits from this one, and overrides a
+    default that does not fit with a field or a property of the same name."""
 
     @property
     def reads_team(self) -> bool:
@@ -159,19 +166,19 @@ class ModelConfig(Configuration):
 
     @property
     def initialiser(self) -> Initialiser:
-        """How the weights of the output layer start, which covey adds."""
+        """How the weights of the output layer, which covey adds, are initialised."""
         return Initialiser.orthogonal
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayersConfig(ModelConfig):
-    """What covey's own models have: how their layers are initialised, normalised and activated."""
+    """Fields of covey's own models: how their layers are initialised, normalised and activated."""
 
-    activation: Activation = Activation.relu  # function after each layer
-    # normalisation between each layer, dense or convolutional, and its activation; `layer` by default where an
-    # algorithm relies on it (pqn)
+    activation: Activation = Activation.relu  # activation function after each layer
+    # normalisation between each layer, dense or convolutional, and its activation; `layer` by default for algorithms
+    # that rely on it (pqn)
     norm: Norm = Norm.none
-    initialiser: Initialiser = Initialiser.orthogonal  # how weights start
+    initialiser: Initialiser = Initialiser.orthogonal  # how weights are initialised
 
 
 class Mlp(nnx.Module):
@@ -252,6 +259,7 @@ class Gru(nnx.Module):
         self.recur = make_linear(hidden_size, 3 * hidden_size, initialiser, rngs, gain=1.0, gates=3)
 
     def cell(self, carry: tuple[Array, ...], projected: Array) -> tuple[tuple[Array, ...], Array]:
+        """One step, from the input projected by `project`: the new carry, and the output."""
         (h,) = carry
         r_x, z_x, n_x = jnp.split(projected, 3, axis=-1)
         r_h, z_h, n_h = jnp.split(self.recur(h), 3, axis=-1)
@@ -262,7 +270,7 @@ class Gru(nnx.Module):
 
 
 class Lstm(nnx.Module):
-    """Long short-term memory (Hochreiter and Schmidhuber, 1997), forget gate's bias at 1."""
+    """Long short-term memory (Hochreiter and Schmidhuber, 1997). The forget gate's bias starts at 1."""
 
     num_states = 2
 
@@ -272,6 +280,7 @@ class Lstm(nnx.Module):
         self.recur = make_linear(hidden_size, 4 * hidden_size, initialiser, rngs, gain=1.0, gates=4)
 
     def cell(self, carry: tuple[Array, ...], projected: Array) -> tuple[tuple[Array, ...], Array]:
+        """One step, from the input projected by `project`: the new carry, and the output."""
         c, h = carry
         i, f, g, o = jnp.split(projected + self.recur(h), 4, axis=-1)
         c = jax.nn.sigmoid(f + 1.0) * c + jax.nn.sigmoid(i) * jnp.tanh(g)

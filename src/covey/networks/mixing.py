@@ -25,8 +25,8 @@ class Mixer:
 class MonotonicMixing(nnx.Module):
     """QMIX's mixer (Rashid et al., 2018): Q_tot = |W2(s)|ᵀ elu(|W1(s)|ᵀ q + b1(s)) + b2(s), so ∂Q_tot/∂q ≥ 0.
 
-    `bias_gain` scales what b1 and b2 are at first. With the usual 1, each state has a random value of about 1, whatever
-    the agents' are; as values are learned from later values, learning is long busy with forgetting those. With less,
+    `bias_gain` scales the initial b1 and b2. With the usual 1, each state starts with a random value of about 1,
+    whatever the agents' values are. Values are learned from later values, so it takes long to unlearn these. With less,
     the team's value starts as a weighted sum of the agents'.
     """
 
@@ -78,7 +78,7 @@ def make_monotonic_mixer(
     hyper_size: int | None = 64,
     bias_gain: float = 1.0,
 ) -> Mixer:
-    """`hyper_size` is of the hidden layers that make the weights; None: weights are linear in the state."""
+    """`hyper_size` is that of the hidden layers that compute the weights; None: weights are linear in the state."""
     num_inputs = flat_size(state_shape)
 
     def build(key: Key) -> MonotonicMixing:
@@ -100,5 +100,5 @@ def make_monotonic_mixer(
 
 
 def make_sum_mixer() -> Mixer:
-    """VDN's (Sunehag et al., 2018): Q_tot = Σ q."""
+    """VDN's mixer (Sunehag et al., 2018): Q_tot = Σ q."""
     return Mixer(init=lambda key: {}, apply=lambda params, values, state: values.sum(-1))

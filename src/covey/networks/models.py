@@ -24,11 +24,13 @@ class MlpConfig(LayersConfig):
     alone, row by row, and the rows' features are averaged. The entries of a dictionary are flattened and joined."""
 
     layers: tuple[int, ...] = (128, 128)  # sizes of the dense layers
-    # join all axes of an observation into one; false: layers act on each row alone, and the rows are averaged
+    # join all axes of an observation into one; false: layers act on each row alone, and the rows' features are averaged
     flatten: bool = True
 
 
 class MlpModel(nnx.Module):
+    """Dense layers over all that an agent sees: features `[…, F]`."""
+
     def __init__(self, config: MlpConfig, input_shape: ObservationShape, rngs: nnx.Rngs):
         self.flatten = config.flatten
         self.num_axes = num_axes(input_shape)
@@ -53,8 +55,8 @@ class MlpModel(nnx.Module):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CnnConfig(LayersConfig):
     """Convolutions over an image `[H, W, C]`, padded to keep its size, then dense layers. In a dictionary, each entry
-    with three axes has convolutions of its own; the others are flattened and join their features before the dense
-    layers."""
+    with three axes has its own convolutions. The other entries are flattened and appended to the convolutions' features
+    before the dense layers."""
 
     channels: tuple[int, ...] = (32, 32)  # channels of each convolution
     kernels: tuple[int, ...] = (3, 3)  # side of each convolution's kernel, in cells; one entry per convolution
@@ -67,6 +69,7 @@ class CnnConfig(LayersConfig):
 
 
 def make_cnn(config: CnnConfig, input_shape: ObservationShape, rngs: nnx.Rngs) -> CnnModel | CnnOfEntries:
+    """Convolutions over an image, or over the images among the entries of a dictionary."""
     if isinstance(input_shape, Mapping):
         if all(len(shape) != 3 for shape in input_shape.values()):
             raise UnfitInput("cnn", "an entry [H, W, C]", describe_shape(input_shape))
@@ -77,6 +80,8 @@ def make_cnn(config: CnnConfig, input_shape: ObservationShape, rngs: nnx.Rngs) -
 
 
 class CnnModel(nnx.Module):
+    """Convolutions over one image `[…, H, W, C]`, then dense layers: features `[…, F]`."""
+
     def __init__(self, config: CnnConfig, input_shape: tuple[int, ...], rngs: nnx.Rngs):
         self.conv = Conv(input_shape, config.channels, config.kernels, config.strides, config, rngs)
         self.mlp = Mlp(self.conv.num_features, config.layers, config, rngs)
@@ -87,7 +92,7 @@ class CnnModel(nnx.Module):
 
 
 class CnnOfEntries(nnx.Module):
-    """Of a dictionary with at least one image. Features are those of the images and then the other entries, by name."""
+    """A CNN for a dictionary with images. Dense layers read the images' features, then the other entries, by name."""
 
     def __init__(self, config: CnnConfig, input_shape: Mapping[str, tuple[int, ...]], rngs: nnx.Rngs):
         self.images = tuple(name for name in sorted(input_shape) if len(input_shape[name]) == 3)
@@ -124,6 +129,8 @@ class RecurrentConfig(LayersConfig):
 
 
 class RecurrentModel(nnx.Module):
+    """Dense layers, a cell with memory, dense layers: features `[T, …, F]` of observations in time."""
+
     def __init__(
         self, cell: type[Gru] | type[Lstm], config: RecurrentConfig, input_shape: ObservationShape, rngs: nnx.Rngs
     ):
@@ -134,6 +141,7 @@ class RecurrentModel(nnx.Module):
         self.num_features = self.after.num_features
 
     def initial_carry(self, leading: tuple[int, ...]) -> tuple[Array, ...]:
+        """Zeros, one array `[*leading, H]` for each state of the cell: GRU one, LSTM two."""
         return tuple(jnp.zeros((*leading, self.memory.hidden_size)) for _ in range(self.memory.num_states))
 
     def __call__(self, x: Observation, carry: tuple[Array, ...], reset: Array) -> tuple[Array, tuple[Array, ...]]:
@@ -143,8 +151,10 @@ class RecurrentModel(nnx.Module):
 
 
 def make_gru(config: RecurrentConfig, input_shape: ObservationShape, rngs: nnx.Rngs) -> RecurrentModel:
+    """Dense layers around a gated recurrent unit."""
     return RecurrentModel(Gru, config, input_shape, rngs)
 
 
 def make_lstm(config: RecurrentConfig, input_shape: ObservationShape, rngs: nnx.Rngs) -> RecurrentModel:
+    """Dense layers around a long short-term memory."""
     return RecurrentModel(Lstm, config, input_shape, rngs)

@@ -1,9 +1,9 @@
 """The border between nnx modules and the rest of covey: `make_network` gives pure functions over a plain dict.
 
 A network is a model with a linear head. It reads each agent's observation, or one input for the whole group
-(`centralised`), and its parameters are shared by the agents or there is one set for each. Models that read the whole
-team (`config.reads_team`) see all agents' observations and give each its own features, whoever asks. An input is an
-array, or a dictionary of arrays if the model takes those.
+(`centralised`). Agents share its parameters, or each has its own set. Models that read the whole team
+(`config.reads_team`) see all agents' observations and give each agent its own features, in actors and critics alike. An
+input is an array, or a dictionary of arrays if the model takes those.
 """
 
 from __future__ import annotations
@@ -41,10 +41,12 @@ def make_model(name: str, **fields: Any) -> Model:
 
 
 class ModelWithHead(nnx.Module):
+    """A model, and the dense layer from its features `[T, B, A, F]` to what an actor, critic or Q-function outputs."""
+
     def __init__(
         self, model: Any, recurrent: bool, num_outputs: int, gain: float, initialiser: Initialiser, rngs: nnx.Rngs
     ):
-        self.model = model  # an nnx module with `num_features`; a `Memory` where it is recurrent
+        self.model = model  # an nnx module with `num_features`; a `Memory` if it is recurrent
         self.recurrent = recurrent
         self.head = make_linear(model.num_features, num_outputs, initialiser, rngs, gain=gain)
 
@@ -52,7 +54,7 @@ class ModelWithHead(nnx.Module):
         x = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), x)
         if self.recurrent:
             features, carry = self.model(x, carry, reset)
-        else:  # without memory, all that leads is one batch axis
+        else:  # without memory, all leading axes become one
             features = self.model(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[reset.ndim :]), x))
             if features.shape[:1] == (reset.size,):
                 features = features.reshape(*reset.shape, *features.shape[1:])
@@ -102,21 +104,21 @@ def make_network(
     centralised: bool = False,
     share_parameters: bool = True,
 ) -> Network:
-    """A network for a group of `num_agents`; `name` is what its activations are known by.
+    """A network for a group of `num_agents`; its activations are captured under `name`.
 
     decentralised:         inputs `[T, B, A, *input_shape]` -> `[T, B, A, num_outputs]`
     centralised, shared:   inputs `[T, B, *input_shape]`    -> `[T, B, num_outputs]`
     centralised, separate: inputs `[T, B, *input_shape]`    -> `[T, B, A, num_outputs]`
 
     Where `input_shape` is a dictionary, so are inputs, and each entry has these axes before its own. A model that reads
-    the team takes a centralised input for the agents' own, side by side.
+    the team takes a centralised input to be the agents' own inputs, side by side.
     """
     shape = GroupShape(num_agents=num_agents, centralised=centralised, share_parameters=share_parameters)
     if model.config.reads_team:
         return _make_team_network(model, shape, name, input_shape, num_outputs, head_gain)
     module = trace_module(model, name, input_shape, num_outputs, head_gain, centralised)
     if module.has_state:
-        raise UsageError(f"model '{model.name}' has state besides its parameters; covey's models are pure")
+        raise UsageError(f"model '{model.name}' has state besides its parameters; covey's models must be pure")
 
     def initial_carry(num_envs: int) -> PyTree:
         leading = (num_envs,) if centralised and share_parameters else (num_envs, num_agents)
@@ -135,7 +137,7 @@ def make_network(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GroupShape:
-    """For whom a network is: how many agents, whether one input is all theirs, whether they share parameters."""
+    """The group that a network serves: how many agents, whether one input is for all, whether they share parameters."""
 
     num_agents: int
     centralised: bool
@@ -168,7 +170,7 @@ class Traced:
 def trace_module(
     model: Model, name: str, input_shape: ObservationShape, num_outputs: int, head_gain: float, centralised: bool
 ) -> Traced:
-    """Builds the module of abstract shapes once; parameters are put into that whenever it is used."""
+    """Builds the module once, with abstract shapes; parameters are put into it whenever it is used."""
 
     def build(key: Key) -> ModelWithHead:
         rngs = nnx.Rngs(params=key)
@@ -201,7 +203,7 @@ def trace_module(
 def apply_shared(
     module: Traced, shape: GroupShape, params: PyTree, inputs: Observation, carry: PyTree, reset: Array
 ) -> tuple[Array, PyTree]:
-    """One set of parameters, for each agent's input or for that of all."""
+    """One set of parameters, applied to each agent's input or to one input for all."""
     if not shape.centralised:
         reset = jnp.broadcast_to(reset[..., None], leading_shape(inputs, 3))
     return module.apply(params, inputs, carry, reset)
@@ -248,7 +250,7 @@ def _make_body(model: Model, name: str, input_shape: ObservationShape, centralis
 def _make_team_network(
     model: Model, shape: GroupShape, name: str, input_shape: ObservationShape, num_outputs: int, head_gain: float
 ) -> Network:
-    """Of a model that reads the team: one agent's network over inputs `[T, B, A, F]`, used for all."""
+    """The network of a model that reads the team. The model itself takes inputs `[T, B, A, F]`."""
     num_agents, centralised, share_parameters = shape.num_agents, shape.centralised, shape.share_parameters
     pooled = centralised and share_parameters and num_outputs % num_agents != 0  # one output for the team
     own_outputs = num_outputs // num_agents if centralised and share_parameters and not pooled else num_outputs
@@ -314,8 +316,8 @@ def apply_with_successors(
 ) -> tuple[Array, Array]:
     """Outputs `[T, …]` for a sequence and for the true successor of each of its steps.
 
-    A successor is seen with the memory after its step, also where the episode ended with it and the sequence goes on
-    with another.
+    A successor is evaluated with the memory after its step, even where the episode ended there and the sequence
+    continues with another.
     """
     never = jnp.zeros_like(reset)
     if not network.recurrent:

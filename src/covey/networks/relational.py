@@ -1,9 +1,9 @@
 """Models that look at all agents of a group together: `gnn`, `attention`, `deepsets`.
 
-They take observations `[…, A, F]` and give each agent its own features `[…, A, num_features]`, by the same parameters
-for any number of agents and without regard to their order. `attention` and `deepsets` can look at the rows of each
-agent's own observation instead, `[…, A, N, F]`: entities, for example. Where entities stand one after another in a flat
-observation, `rows` says where.
+They take observations `[…, A, F]` and give each agent its own features `[…, A, num_features]`, with the same parameters
+for any number of agents and in any order. `attention` and `deepsets` can look at the rows of each agent's own
+observation instead, `[…, A, N, F]`: entities, for example. If entities lie one after another in a flat observation,
+`rows` says where.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Aggregation(enum.Enum):
 
 
 def aggregate(kind: Aggregation, x: Array, mask: Array | np.ndarray, axis: int) -> Array:
-    """Over `axis` of `x`, where `mask` (broadcast) holds; nothing to aggregate gives zero."""
+    """Aggregates `x` over `axis`, where `mask` (broadcast) is true; zero if that is nowhere."""
     match kind:
         case Aggregation.add:
             return jnp.sum(jnp.where(mask, x, 0.0), axis)
@@ -55,13 +55,13 @@ class Topology(enum.Enum):
 
 
 class GraphLayer(enum.Enum):
-    graph_conv = "GraphConv (Morris et al., 2019): own features and the aggregated neighbours', each by a matrix"
+    graph_conv = "GraphConv (Morris et al., 2019): own features plus the aggregated neighbours', each times a matrix"
     gatv2 = "GATv2 (Brody et al., 2022): neighbours weighted by attention"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GnnConfig(LayersConfig):
-    """Messages between agents. Positions and velocities are entries of the observation, given by their numbers."""
+    """Messages between agents. Positions and velocities are entries of the observation, given by their indices."""
 
     topology: Topology = Topology.full  # which agents hear each other
     # distance within which agents hear each other; only for topology=radius, which needs it
@@ -71,7 +71,7 @@ class GnnConfig(LayersConfig):
     # indices of the velocity in the observation; edges then carry differences; null: unknown
     velocity: tuple[int, ...] | None = None
     layer: GraphLayer = GraphLayer.gatv2  # kind of message layer
-    aggregation: Aggregation = Aggregation.mean  # how neighbours' messages are put together; only for layer=graph_conv
+    aggregation: Aggregation = Aggregation.mean  # how neighbours' messages are combined; only for layer=graph_conv
     num_layers: int = 1  # rounds of messages, from 1 up
     num_heads: int = 4  # heads of attention, from 1 up; must divide `hidden_size`; only for layer=gatv2
     layers: tuple[int, ...] = (128,)  # sizes of the dense layers before messages
@@ -190,8 +190,8 @@ class GnnModel(nnx.Module):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SetConfig(LayersConfig):
     over: Over = Over.agents  # what the elements of a set are
-    # where rows are in a flat observation: [first entry, number, size]; the rest goes to each row; null: it has rows of
-    # its own
+    # where rows lie in a flat observation: [first entry, number, size]; the rest of it is appended to each row; null:
+    # the observation has rows; only for over=rows
     rows: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -272,7 +272,7 @@ class DeepSetsConfig(SetConfig):
 
     layers: tuple[int, ...] = (128, 128)  # sizes of the dense layers applied to each element before aggregation
     layers_after: tuple[int, ...] = (128,)  # sizes of the dense layers applied to the aggregate
-    aggregation: Aggregation = Aggregation.mean  # how elements' features are put together
+    aggregation: Aggregation = Aggregation.mean  # how elements' features are combined
 
 
 class DeepSetsModel(nnx.Module):
@@ -294,7 +294,7 @@ class DeepSetsModel(nnx.Module):
 
 
 def split_rows(x: Array, rows: tuple[int, ...] | None) -> Array:
-    """`[…, F]` as `[…, N, size + rest]`: each row beside all that is no row. Without `rows`, as it is."""
+    """`[…, F]` as `[…, N, size + rest]`: each row with everything outside of the rows. Without `rows`, `x` itself."""
     if rows is None:
         return x
     start, number, size = rows
@@ -305,7 +305,7 @@ def split_rows(x: Array, rows: tuple[int, ...] | None) -> Array:
 
 
 def _shape_of_rows(name: str, config: SetConfig, input_shape: tuple[int, ...]) -> tuple[int, ...]:
-    """What the sets' elements are like; raises where observations are none."""
+    """The shape of an observation after `split_rows`; raises if it has no such rows."""
     flat = config.over is Over.agents or config.rows is not None
     if len(input_shape) != (1 if flat else 2):
         instead = "over=rows" if config.over is Over.agents else "rows=[first, number, size]" if not flat else ""

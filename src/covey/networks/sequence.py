@@ -1,4 +1,4 @@
-"""`sequence`: models one after another, each reading the features of the one before.
+"""`sequence`: models one after another, each reading the features of the previous one.
 
     model=sequence 'model.stages={see:{model:mlp,layers:[64]},talk:{model:gnn},remember:{model:gru}}'
 
@@ -25,7 +25,7 @@ from covey.types import Array, Observation, ObservationShape, PyTree
 class SequenceConfig(ModelConfig):
     # models one after another, by names of your choice: {see: {model: mlp, layers: [64]}, remember: {model: gru}}
     stages: dict[str, Any] = dataclasses.field(default_factory=dict)
-    # how the weights of the output layer start; stages have their own
+    # how the weights of the output layer are initialised; stages have their own fields
     initialiser: Initialiser = Initialiser.orthogonal
 
     def __post_init__(self) -> None:
@@ -76,14 +76,14 @@ class SequenceModel(nnx.Module):
 
 
 class PlainSequence(SequenceModel):
-    """Without memory."""
+    """A sequence without memory."""
 
     def __call__(self, x: Observation) -> Array:
         return self.run(x, (), x)[0]
 
 
 class RecurrentSequence(SequenceModel):
-    """With the carries of those stages that have memory, in their order."""
+    """A sequence whose carry holds those of the stages that have memory, in their order."""
 
     def initial_carry(self, leading: tuple[int, ...]) -> tuple[PyTree, ...]:
         stages = zip(self.stages, self.recurrent, strict=True)

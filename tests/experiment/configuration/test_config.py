@@ -193,7 +193,7 @@ def test_check_asks_the_algorithm() -> None:
     config = compose([])
     cases: list[tuple[dict[str, Any], str]] = [
         ({"minibatch_size": 10**6}, "algorithm: minibatch_size 1000000 is larger than the batch"),
-        ({"sequence_length": 20}, "rollout_length=32 is no multiple of .*=20; 16 or 32 would"),
+        ({"sequence_length": 20}, "rollout_length=32 is not a multiple of .*=20; 16 or 32 would"),
         ({"sequence_length": 0}, "sequence_length must be at least 1"),
         ({"lr": float("nan")}, "algorithm.lr takes a number, not nan"),
     ]
@@ -230,7 +230,7 @@ def test_resume_changes_only_how_long_and_how_it_is_watched() -> None:
     assert longer.experiment.frames == 10_000_000
     assert longer.algorithm == config.algorithm
     for override in ("algorithm.lr=1", "seed=3", "experiment.num_envs=8", "task=toy/blue"):
-        with pytest.raises(UsageError, match="cannot change when a run goes on"):
+        with pytest.raises(UsageError, match="cannot change when a run is resumed"):
             resume_config(config, [override])
 
 
@@ -430,7 +430,7 @@ def test_a_section_may_hold_for_names_that_fit() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["iql", "vdn", "qmix", "isac", "masac", "iddpg", "maddpg"])
-def test_benchmarl_preset_of_what_learns_from_replay(algorithm) -> None:
+def test_benchmarl_preset_of_what_learns_from_replay(algorithm: str) -> None:
     config = compose(["experiment=benchmarl", f"algorithm={algorithm}", "task=vmas/navigation"])
     experiment, fields = config.experiment, config.algorithm.config
     assert isinstance(experiment, ReplayConfig)

@@ -60,7 +60,7 @@ def test_comments_say_what_fields_mean_and_take() -> None:
     assert "  # Adam's step size, before `lr_schedule` (above 0)\n  lr: 0.001\n" in text
     assert "  # what the critic sees\n  #   own: each agent's own observation\n" in text
     assert "# seed of everything random, from 0 to 2^32 - 1\nseed: 0\n" in text
-    assert text.count("# function after each layer") == 1  # not again for the critic
+    assert text.count("# activation function after each layer") == 1  # not again for the critic
 
 
 # ------------------------------------------------------------------------------------------------------------- help
@@ -88,7 +88,7 @@ def test_the_last_name_is_enough() -> None:
 
 def test_values_are_listed_with_their_meanings() -> None:
     text = answer("experiment.platform")
-    assert "    cpu   the CPU, whatever else there is\n" in text
+    assert "    cpu   the CPU, even if there is an accelerator\n" in text
     assert "  takes     one of these\n  default   auto\n  resume    may change it" in text
     assert "  takes     one of these, or null\n" in answer("task.dynamics")
 

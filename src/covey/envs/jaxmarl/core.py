@@ -35,7 +35,7 @@ AgentName = str | int
 def quiet() -> Iterator[None]:
     """Silences JaxMARL, which prints and warns when it is imported, made and traced.
 
-    Its MABrax, when imported, leaves `sys.stdout` and `sys.stderr` at the interpreter's originals: both are put back.
+    Importing its MABrax sets `sys.stdout` and `sys.stderr` to the interpreter's originals, so both are put back.
     """
     sink, original = io.StringIO(), sys.__stdout__
     with contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sys.stderr), warnings.catch_warnings():
@@ -140,7 +140,7 @@ class SuiteEnv:
         return {name: jnp.stack([rewards[agent] for agent in agents]) for name, agents in self.groups.items()}
 
     def shaped_rewards(self, info: Any) -> dict[str, Array] | None:
-        """Rewards for learning only, of suites that offer some: then `shaping` is their weight."""
+        """Rewards for learning only, if the suite offers some. `shaping` is then their weight."""
         return None
 
     def no_shaping(self) -> dict[str, Array] | None:

@@ -1,4 +1,4 @@
-"""Hanabi: cooperative cards, of which each player sees all but its own.
+"""Hanabi: a cooperative card game, in which each player sees all cards but its own.
 
 One player moves per step; the mask leaves the others only the no-op. A game ends by itself within 100 steps, so the
 time limit cuts nothing. No global state: the players' views together already hold every hand.
@@ -26,8 +26,8 @@ class HanabiConfig(SuiteConfig):
     num_colors: int = 5  # colours of the cards
     num_ranks: int = 5  # ranks of the cards
     hand_size: int | None = None  # cards in a hand; null: 5 for two or three players, else 4
-    max_info_tokens: int = 8  # hints that can be given, at most at a time
-    max_life_tokens: int = 3  # wrong cards that can be played before the game is lost
+    max_info_tokens: int = 8  # most hint tokens that the team can hold
+    max_life_tokens: int = 3  # wrong cards that lose the game
 
     def __post_init__(self) -> None:
         super().__post_init__()

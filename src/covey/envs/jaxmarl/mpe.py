@@ -21,8 +21,8 @@ from covey.types import Key, PyTree, TimeStep
 
 
 class ActionChoice(enum.Enum):
-    discrete = "stay or one of four directions; with a channel, times what to say"
-    continuous = "five forces between 0 and 1 (none, left, right, down, up), then what to say"
+    discrete = "one choice; in mpe: stay or one of four directions, combined with what to say if the agent speaks"
+    continuous = "numbers; in mpe: five forces from 0 to 1 (none, left, right, down, up), then what to say"
 
 
 class ScoreFunction(enum.Enum):
@@ -44,7 +44,7 @@ class MpeConfig(SuiteConfig):
 class SpreadConfig(MpeConfig):
     num_agents: int = 3  # agents
     num_landmarks: int = 3  # landmarks to cover
-    # share of the agent's own collisions in its reward, from 0 to 1; the rest is how well all are covered
+    # weight of the agent's own collisions in its reward, from 0 to 1; the rest is how well all landmarks are covered
     local_ratio: float = 0.5
 
     def __post_init__(self) -> None:
@@ -239,7 +239,7 @@ def role_groups(agents: list[str]) -> dict[str, list[AgentName]]:
 class MpeEnv(SuiteEnv):
     def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
         # A step's only randomness is noise on actions and messages, whose scale is 0 in every scenario. With a constant
-        # key it is computed once and not per environment.
+        # key it is computed once, not for each environment.
         return super().step(state, action, jax.random.key(0))
 
     def draw(self, axes: Any, state: PyTree) -> None:

@@ -1,8 +1,8 @@
 """Overcooked: two cooks bring onion soups to the counter (`overcooked/`), and its successor with partial view, recipes
 and more layouts (`overcooked_v2/`).
 
-Soups are rare, so the suite also offers a shaped reward for useful acts on the way (filling a pot, taking a plate or a
-soup). The reward is the sparse one, shared by the team; the agent's own shaped one, times `shaping`, is added for
+Soups are rare, so the suite also offers a shaped reward for useful actions on the way (filling a pot, taking a plate or
+a soup). The reward is the sparse one, shared by the team; the agent's own shaped one, times `shaping`, is added for
 learning only, and `experiment.shaping_frames` lets it fall to zero. Returns never contain it.
 """
 
@@ -49,7 +49,7 @@ def make_overcooked(config: OvercookedConfig) -> SuiteEnv:
     check_layout(config.layout, module.overcooked_layouts)
     with quiet():
         # The last layer of the observation lights up 40 steps before the suite's limit. With no limit it stays dark: a
-        # cut that values bootstrap through is not part of the task.
+        # truncation, through which values bootstrap, is not part of the task.
         suite = module.Overcooked(
             layout=module.overcooked_layouts[config.layout], random_reset=config.random_reset, max_steps=NEVER
         )

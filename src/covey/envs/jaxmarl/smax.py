@@ -64,8 +64,8 @@ class SmaxEnv(SuiteEnv):
         return {"agents": jnp.stack([masks[agent] for agent in self.suite.agents]).astype(bool)}
 
     def global_state(self, observations: Any, state: PyTree) -> Array:
-        """The suite's, with positions as shares of the map, as a unit sees its own: unscaled, up to 32, they blow
-        up whatever makes weights of them (QMIX's mixer valued battles worth 2 at 30)."""
+        """The suite's, with positions as shares of the map, as a unit sees its own. Unscaled they reach 32, and blow up
+        networks that compute weights from them (QMIX's mixer valued battles worth 2 at 30)."""
         suite = self.suite
         num_units = suite.num_allies + suite.num_enemies
         units, types = jnp.split(observations["world_state"], [num_units * len(suite.own_features)])

@@ -28,7 +28,7 @@ class StormConfig(SuiteConfig):
     time_limit: int = 152
     # payoffs to the row player of the matrix game: CC, CD, DC, DD (cooperate or defect)
     payoffs: tuple[float, ...] = (3.0, 0.0, 5.0, 1.0)
-    freeze_penalty: int = 5  # steps that players cannot move after a meeting
+    freeze_penalty: int = 5  # steps for which players cannot move after a meeting
     fixed_coin_location: bool = True  # coins always start in the same places; false: anywhere
 
     def __post_init__(self) -> None:
@@ -99,7 +99,7 @@ class Storm2pEnv(SuiteEnv):
 
 
 class StormNpEnv(Storm2pEnv):
-    """The suite's arrays are stacked already, but for the inventories, which have the player's axis last."""
+    """The suite's arrays are stacked already, except for the inventories, which have the player's axis last."""
 
     coin_codes: ClassVar = {"tab:green": 9, "tab:red": 10}  # cooperation, defection
 

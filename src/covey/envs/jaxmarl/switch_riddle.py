@@ -1,5 +1,5 @@
-"""The switch riddle (Foerster et al. 2016): prisoners enter a room one at a time, and may switch its bulb or tell that
-all have been there.
+"""The switch riddle (Foerster et al. 2016): prisoners enter a room one at a time, and may switch its bulb or announce
+that all have been there.
 
 The number of days is a rule of the riddle, and its solution depends on it: the last day terminates the episode. So
 here, unlike in the other suites, the suite keeps its own limit, `deadline`.

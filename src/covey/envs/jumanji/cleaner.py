@@ -20,7 +20,7 @@ NUM_TILES = 3  # dirty, clean, wall
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CleanerConfig(SuiteConfig):
-    grid_size: int = 5  # cells on a side of the maze, which is square: Jumanji's action mask is right for no other
+    grid_size: int = 5  # cells on a side of the maze, which is square: Jumanji's action mask is wrong for any other
     num_agents: int = 5  # agents that clean
     observation: ObservationKind = ObservationKind.vector  # how an agent sees the maze
     fov: int = 4  # cells seen to each side, from 1 up; only with observation=vector

@@ -35,7 +35,7 @@ class ObservationKind(enum.Enum):
 
 
 class JumanjiEnv:
-    """An `Env` over a Jumanji environment. A subclass says how its states and observations read."""
+    """An `Env` over a Jumanji environment. A subclass says how to read its states and observations."""
 
     shared_reward: ClassVar[bool] = False  # all agents earn the same at every step
 
@@ -62,7 +62,7 @@ class JumanjiEnv:
         return mask
 
     def global_state(self, state: PyTree) -> Array | None:
-        """A flat `[S]`, where it carries more than what the agents see together."""
+        """A flat `[S]`, if that holds more than the agents see together."""
         return None
 
     def finished(self, state: PyTree) -> Array | None:
@@ -137,7 +137,7 @@ class JumanjiEnv:
 
 @contextlib.contextmanager
 def _offscreen() -> Iterator[None]:
-    """Figures without a window. Interactive mode, because only then Jumanji's viewers do not ask for one."""
+    """Draws figures without a window. In interactive mode, because Jumanji's viewers ask for a window otherwise."""
     backend = matplotlib.get_backend()
     plt.switch_backend("agg")
     try:

@@ -1,4 +1,4 @@
-"""Level-based foraging: food is eaten when the agents that load it are together of its level."""
+"""Level-based foraging: food is eaten when the levels of the agents that load it sum to at least its own."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ class LbfConfig(SuiteConfig):
     num_food: int = 2  # pieces of food
     fov: int | None = None  # cells seen to each side, from 1 to grid_size; null: the whole grid
     max_agent_level: int = 2  # greatest level of an agent, from 2 up; a food needs levels that sum to its own
-    force_coop: bool = False  # every food needs the whole team, or three agents of it
-    normalise_reward: bool = True  # a team's rewards sum to 1 when everything is eaten
+    # every food has the sum of the three lowest levels of agents as its level, or of all levels of a smaller team
+    force_coop: bool = False
+    normalise_reward: bool = True  # rewards are scaled so that a team earns 1 for eating all food
     load_penalty: float = 0.0  # penalty for loading a food that is too heavy
     observation: ObservationKind = ObservationKind.vector  # how an agent sees the grid
     reward: Reward = Reward.team_sum

@@ -1,4 +1,4 @@
-"""Multi minimum spanning tree: each agent walks a graph to all nodes of its kind; a free node serves one."""
+"""Multi minimum spanning tree: each agent walks a graph to all nodes of its kind. A free node serves one agent only."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class MmstConfig(SuiteConfig):
     num_agents: int = 3  # agents
     num_nodes: int = 36  # nodes of the graph
     num_edges: int = 72  # edges of the graph
-    max_degree: int = 5  # edges that a node has at most
+    max_degree: int = 5  # largest number of edges at a node
     num_nodes_per_agent: int = 4  # nodes that each agent must connect; at most 80% of all nodes over all agents
     connect_reward: float = 10.0  # reward for each node connected
     step_penalty: float = 1.0  # penalty for a step that connects nothing
-    invalid_penalty: float = 1.0  # penalty for a step that is not allowed, besides the step's
+    invalid_penalty: float = 1.0  # penalty for a step that is not allowed, besides the penalty for the step
     reward: Reward = Reward.team_sum
     time_limit: int = 70
 

@@ -23,7 +23,7 @@ FLEETS = {6: (2, 3), 20: (2, 3), 50: (2, 3, 4, 5), 100: (2, 3, 4, 5), 150: (5,)}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MultiCvrpConfig(SuiteConfig):
-    num_vehicles: int = 2  # vehicles; Jumanji has fleets for some numbers of customers only
+    num_vehicles: int = 2  # vehicles; Jumanji has fleets of certain sizes for each number of customers
     num_customers: int = 6  # customers to serve: 6, 20, 50, 100 or 150
     time_limit: int = 12
 
@@ -31,7 +31,7 @@ class MultiCvrpConfig(SuiteConfig):
         super().__post_init__()
         if self.num_vehicles not in FLEETS.get(self.num_customers, ()):
             sizes = "; ".join(f"{customers}: {fleet}" for customers, fleet in FLEETS.items())
-            raise ValueError(f"num_customers and the num_vehicles that Jumanji has for it: {sizes}")
+            raise ValueError(f"Jumanji has only these num_vehicles for each num_customers: {sizes}")
 
 
 class MultiCvrp(JumanjiEnv):

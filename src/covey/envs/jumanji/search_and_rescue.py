@@ -1,7 +1,7 @@
 """Search and rescue: searchers steer over a torus and find drifting targets.
 
-A target is worth less the later it is found, nothing at the time limit. So the limit belongs to the reward, and agents
-see how much of the time is gone; the episode is still cut, not ended.
+A target is worth less the later it is found, and nothing at the time limit. So the limit is part of the reward, and
+agents see how much of the time has passed. The episode is still truncated there, not terminated.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SearchAndRescueConfig(SuiteConfig):
 
 
 class RewardUntil(IndividualRewardFn):
-    """Jumanji's reward, scaled by our time limit: it would take its own, which is never reached."""
+    """Jumanji's reward, scaled by covey's time limit instead of Jumanji's own, which is never reached."""
 
     def __init__(self, time_limit: int, *, decays: bool):
         super().__init__(scale_rewards=decays)
@@ -76,7 +76,7 @@ class SearchAndRescue(JumanjiEnv):
         return dataclasses.replace(state, step=jnp.zeros((), jnp.int32)), timestep  # Jumanji's is a Python int
 
     def observe(self, state: PyTree, observation: Any) -> Array:
-        """The view, the agent's place, the share of targets left, and the share of the time gone."""
+        """The view, the agent's place, the share of targets left, and the share of the time that has passed."""
         views = observation.searcher_views.reshape(observation.positions.shape[0], -1)
         elapsed = observation.step / self._config.time_limit
         shared = jnp.broadcast_to(jnp.stack([observation.targets_remaining, elapsed]), (views.shape[0], 2))

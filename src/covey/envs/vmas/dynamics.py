@@ -4,7 +4,7 @@ Each kind takes the actions `u [N, …]` of the N agents that have it, with thei
 torques `[N]` and what it remembers. Those that follow a velocity command compute the force that would bring the agent
 where the command leads within one step of the world, drag and collisions aside.
 
-A task may give its agents another kind than the scenario does, by `DynamicsKind` and the options of that kind:
+A task may give its agents other dynamics than the scenario does, by a `DynamicsKind` and the options of that kind:
 `task.dynamics=kinematic_bicycle task.dynamics_options.l_f=0.1 …`.
 """
 
@@ -90,7 +90,7 @@ class Rotation(Dynamics):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Static(Dynamics):
-    """It does not move of itself."""
+    """The agent does not move by itself."""
 
     action_size: ClassVar[int] = 0
 
@@ -102,8 +102,8 @@ class Static(Dynamics):
 class VelocityControl(Dynamics):
     """The action is a velocity, which a PID controller pursues: F = mass·gain·(e + ∫e dt / T_i + T_d·de/dt).
 
-    e is what the velocity lacks. The integral stops growing where it would ask for half of `max_force`. A command
-    slower than `stop_below` makes the controller forget. Remembered are the integral, the last e, and the force.
+    e is the error of the velocity. The integral stops growing where it would ask for half of `max_force`. A command
+    slower than `stop_below` resets the controller. It remembers the integral, the last e, and the force.
     """
 
     gain: float
@@ -128,7 +128,7 @@ class VelocityControl(Dynamics):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Delayed(Dynamics):
-    """Actions go to `dynamics` some `steps` late, zeros first. Remembered are the queue and what those remember."""
+    """Delays the actions of `dynamics` by `steps`, with zeros first. It remembers the queue and what those remember."""
 
     dynamics: Dynamics
     steps: int
@@ -182,7 +182,7 @@ class KinematicBicycle(Dynamics):
     def __post_init__(self) -> None:
         _check_integration(self.integration)
         if min(self.l_f, self.l_r) < 0 or self.l_f + self.l_r == 0:
-            raise ValueError(f"a bicycle's axles are apart: l_f={self.l_f} and l_r={self.l_r} cannot be")
+            raise ValueError(f"a bicycle's axles must be apart: l_f={self.l_f} and l_r={self.l_r} are not allowed")
 
     def forces(self, u: Array, bodies: Bodies, memory: Array, dt: float) -> Forces:
         speed = u[:, 0]
@@ -203,7 +203,7 @@ class KinematicBicycle(Dynamics):
 class Drone(Dynamics):
     """The action is a thrust beyond what hovering needs, and torques about three axes.
 
-    Remembered are roll, pitch, yaw, their rates, the velocity in three dimensions and the position.
+    It remembers roll, pitch, yaw, their rates, the velocity in three dimensions and the position.
     """
 
     i_xx: float = 8.1e-3
@@ -263,7 +263,7 @@ class DynamicsKind(enum.Enum):
 
 
 def make_dynamics(kind: DynamicsKind, options: Mapping[str, Any]) -> Dynamics:
-    """The dynamics of that kind; `options` are its fields. ValueError for those that it does not have, or needs."""
+    """The dynamics of that kind; `options` are its fields. Raises ValueError if one is unknown or missing."""
     fields = {field.name: field for field in dataclasses.fields(kind.value)}
     for name in options:
         if name not in fields:

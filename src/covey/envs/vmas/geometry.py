@@ -76,7 +76,7 @@ def nearest_on_box(box: Rectangle, point: Vector) -> Vector:
 
 
 def nearest_of_segments(a: Segment, b: Segment) -> tuple[Vector, Vector]:
-    """The points of two segments that are nearest to each other; twice the same where they cross."""
+    """The points of two segments that are nearest to each other; the same point twice where they cross."""
     a_half, b_half = (s.direction * s.half_length for s in (a, b))
     a1, a2, b1, b2 = a.centre + a_half, a.centre - a_half, b.centre + b_half, b.centre - b_half
     point_a, point_b = _nearest_pair(
@@ -138,10 +138,10 @@ def box_sides(box: Rectangle) -> Segment:
 
 
 def inner_point(outside: Vector, surface: Vector, centre: Vector) -> tuple[Vector, Array]:
-    """Where the way from `outside` through `surface` comes nearest to a box's centre, and how far in that is.
+    """Where the line from `outside` through `surface` comes nearest to a box's centre, and how far inside that is.
 
     Solid boxes push from there, so that what is deep inside is pushed out on the side where it came in. Where both
-    points are one, VMAS returns twice the surface point at depth 0; what pushes then depends on the origin.
+    points coincide, VMAS returns twice the surface point, at depth 0, so the push then depends on the origin.
     """
     way = surface - outside
     length = way.norm()

@@ -16,10 +16,10 @@ from covey.types import Array
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Lidar:
-    """Called with a state, the distances `[N, num_rays]` of N `seers` to the nearest of `targets`.
+    """Called with a state, it returns the distances `[N, num_rays]` of N `seers` to the nearest of `targets`.
 
-    Rays turn with the agent; what is farther than `max_range` counts as being there. No agent sees itself. The fields
-    are for the renderer, which finds lidars among a scenario's attributes.
+    Rays turn with the agent; anything farther away than `max_range` counts as being at `max_range`. No agent sees
+    itself. The fields are for the renderer, which finds lidars among a scenario's attributes.
     """
 
     world: World

@@ -227,8 +227,8 @@ def _friction(velocity: Array, speed: Array, most: np.ndarray, mass: np.ndarray,
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Push:
-    """Forces of pairs of bodies `a` and `b`, `[P, …]` or a grid `[N, M, …]`: what acts on `a`; on `b` acts the
-    opposite. Arms are from centres."""
+    """Forces of pairs of bodies `a` and `b`, `[P, …]` or a grid `[N, M, …]`: they act on `a`, and their
+    opposites on `b`. Arms start at the centres."""
 
     force: Vector
     arm_a: Vector | None  # None: no torque

@@ -26,7 +26,7 @@ def place_apart(
 ) -> Array:
     """`[num, 2]`, uniform within the bounds, one after another, each at least `min_distance` from those before it.
 
-    `occupied [M, 2]` counts as before all. Without room for all, which is a UsageError, this would never end.
+    `occupied [M, 2]` are earlier places. Without room for all, the search would never end, so that is a UsageError.
     """
     check_room(num + (occupied is not None), min_distance, x_bounds, y_bounds)
     low, high = jnp.array([x_bounds[0], y_bounds[0]]), jnp.array([x_bounds[1], y_bounds[1]])

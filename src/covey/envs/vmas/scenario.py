@@ -77,7 +77,7 @@ class VmasConfig(SuiteConfig):
     def with_discrete_actions(self) -> VmasConfig:
         return dataclasses.replace(self, continuous_actions=False)
 
-    # actions are numbers; false: each dimension is one of three values, all together one choice
+    # actions are numbers; false: each dimension has one of three values, and an action is one choice of all together
     continuous_actions: bool = True
     # weight of the scenario's potential in a reward for learning only, which no return counts; 0: none
     shaping: float = 0.0
@@ -159,13 +159,13 @@ class Scenario:
 
     def potential(self, state: ScenarioState) -> Array:
         """How good a state is, for each agent that is not scripted. With `task.shaping`, what a step adds to it is a
-        reward for learning, which does not count in returns. By undiscounted returns the best policies stay the best
-        (Ng et al., 1999) if it is the same at every end; by discounted ones it also favours gaining early."""
+        reward for learning, which does not count in returns. Under undiscounted returns the best policies stay the
+        best (Ng et al., 1999) if it is the same at every end. Under discounted returns it also favours early gains."""
         raise ValueError(f"task.shaping: {type(self).__name__} has no potential to shape rewards by")
 
     def process_action(self, state: ScenarioState, u: Array, key: Key) -> tuple[Array, ScenarioState]:
-        """The actions `[A, U]` of all agents before the dynamics see them, and the state with what deciding on them
-        leaves behind; scripted agents' rows are set here."""
+        """The actions `[A, U]` of all agents before the dynamics see them, and the state with whatever choosing them
+        changed. Scripted agents' rows are set here."""
         return u, state
 
     def external_force(self, state: ScenarioState) -> Array | None:
@@ -181,11 +181,11 @@ class Scenario:
         return {}
 
     def colours(self, state: ScenarioState) -> Mapping[str, Colour | None]:
-        """For pictures: by name, entities of another colour than their own in this state, or invisible (None)."""
+        """For pictures: the colours, by name, of entities that differ from their own in this state; None: invisible."""
         return {}
 
     def decorations(self, state: ScenarioState) -> Sequence[Decoration]:
-        """For pictures: what is drawn besides entities, and under them."""
+        """For pictures: what is drawn besides the entities, below them."""
         return ()
 
 
@@ -343,16 +343,16 @@ def with_dynamics(world: World, dynamics: Dynamics) -> World:
 def _check_other_dynamics(agent: Agent, dynamics: Dynamics) -> None:
     cannot = f"{agent.name} cannot have other dynamics: "
     if not isinstance(agent.dynamics, Holonomic):
-        raise ValueError(f"{cannot}the scenario counts on its {type(agent.dynamics).__name__}")
+        raise ValueError(f"{cannot}the scenario relies on its {type(agent.dynamics).__name__}")
     if agent.action_size is not None or agent.discrete_actions is not None:
-        raise ValueError(f"{cannot}the scenario itself says of which numbers its actions are made")
+        raise ValueError(f"{cannot}the scenario itself defines what its actions are")
     for name, value in (("u_range", agent.u_range), ("u_multiplier", agent.u_multiplier)):
         if isinstance(value, tuple) and len(value) != dynamics.action_size:
-            raise ValueError(f"{cannot}its {name} is for {len(value)} numbers, these take {dynamics.action_size}")
+            raise ValueError(f"{cannot}its {name} is for {len(value)} numbers, but these take {dynamics.action_size}")
 
 
 def choice_to_action(choice: Array, count: int) -> Array:
-    """One of `count` choices as a number in −1…1, evenly spaced; of an odd number, choice 0 is to do nothing."""
+    """One of `count` choices as a number in −1…1, evenly spaced; if `count` is odd, choice 0 does nothing."""
     if count % 2:
         choice = jnp.where(choice == 0, count // 2, jnp.where(choice <= count // 2, choice - 1, choice))
     return choice / (count - 1) * 2.0 - 1.0

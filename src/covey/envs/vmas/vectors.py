@@ -91,8 +91,8 @@ def column(values: np.ndarray, like: Array) -> np.ndarray:
 
 
 def environments_last(function: Callable[..., _T]) -> Callable[..., _T]:
-    """`function`, which looks only at the first axes of its arrays, for example `[E, 2, …]`: under `vmap` it gets the
-    environments as a further, last axis, instead of the first."""
+    """`function`, which looks only at the first axes of its arrays, for example `[E, 2, …]`: under `vmap` it
+    receives the environments as a further, last axis, instead of the first."""
     single = jax.custom_batching.custom_vmap(function)
 
     @single.def_vmap

@@ -97,7 +97,7 @@ class Agent(Entity):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Joint:
-    """Holds anchors of two entities at `dist`; with a distance, by a rod, which is a landmark `joint A B`.
+    """Holds anchors of two entities `dist` apart. Unless `dist` is 0, a rod does this: a landmark `joint A B`.
 
     An end that may not rotate keeps its angle to the rod, as it was at reset, or `fixed_rotation`.
     """
@@ -286,7 +286,7 @@ class World:
         ]
 
     def settle_joints(self, state: WorldState) -> WorldState:
-        """Rods lie between the anchors that they join, and angles that joints keep are taken from here."""
+        """Puts rods between the anchors that they join, and records the angles that joints keep."""
         position, rotation, kept = state.position, state.rotation, state.joint_rotation
         constraints = self.constraints()
         number = 0

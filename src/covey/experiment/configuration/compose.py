@@ -3,7 +3,7 @@
 What sets a field, the later the stronger:
 
 1. the dataclass of the chosen task, model or algorithm, and of the loop that the algorithm runs in;
-2. with `settings=tuned`, what is known to learn for that task and algorithm (settings.py);
+2. with `settings=tuned`, the settings known to learn that task with that algorithm (settings.py);
 3. the preset (`experiment=benchmarl`), after the one that it derives from;
 4. the preset's file for that algorithm (`benchmarl_mappo.yaml`), where there is one;
 5. for a task, model or algorithm from a file of the user's own, the fields in that file;
@@ -17,8 +17,8 @@ by `base: NAME`, which may be a registered name, a shipped preset or another fil
         n_agents: 5                             experiment: {frames: 1e7}
                                                 model: {name: mlp, layers: [512, 512]}
 
-Files of `experiment` may set any part of the configuration. A section with a `name` also makes that choice, unless the
-command line makes another, and then the section is skipped. A name with a star (`vmas/*`) chooses nothing: the section
+Files of `experiment` may set any part of the configuration. A section with a `name` also makes that choice. If the
+command line makes another, the section is skipped. A name with a star (`vmas/*`) chooses nothing: the section
 holds for all names that fit. `critic_model=` takes the files of `model`. What a preset or the command line sets for
 `model` holds for the critic too, unless the critic's model is named or its field is set.
 
@@ -120,7 +120,7 @@ def compose(overrides: Sequence[str]) -> Config:
 
 
 def _with_discrete_actions(config: Config, keys: Sequence[str], layers: Sequence[Preset]) -> Config:
-    """Discrete actions for algorithms that have no others, on tasks that let one choose and where nobody did."""
+    """Sets discrete actions for algorithms that have no others, on tasks with a choice that nobody has made."""
     from covey.envs.base import TaskConfig  # imports JAX, as the task's own dataclass has by now
 
     fields = config.task.config
@@ -178,13 +178,13 @@ def _copies_for_critic(values: Sequence[Assignment], chosen: Mapping[str, str]) 
 
 
 def resume_config(config: Config, overrides: Sequence[str]) -> Config:
-    """A stored configuration with the overrides of `covey resume`, which may change how long and how it is watched."""
+    """A stored configuration with the overrides of `covey resume`, which may set only fields that are `resumable`."""
     assignments = [parse_override(text) for text in overrides]
     allowed = [path for path, role, _ in roles_in(config) if role.resumable]
     for item in assignments:
         if not item.key.startswith(tuple(allowed)):
             near = _list(nearest_fields(item.key, allowed))
-            raise UsageError(f"'{item.key}' cannot change when a run goes on; nearest that can: {near}")
+            raise UsageError(f"'{item.key}' cannot change when a run is resumed; nearest that can: {near}")
         check_key(item.key, {"experiment": config.experiment})
     return from_dict(_apply(to_dict(config), assignments))
 
@@ -252,7 +252,7 @@ def _some_names(key: str) -> str:
     if key == "settings":
         return f"; it takes {TUNED} or {NONE}"
     if key not in (*CHOICES, "experiment"):
-        return f"; {key}=null is none at all"
+        return f"; {key}=null means none"
     names = list_presets() if key == "experiment" else [entry.name for entry in CHOICES[key]]
     return f"; some are {_list(sorted(names)[:3])} (`covey list` shows all)"
 
@@ -319,8 +319,8 @@ def check_key(key: str, scopes: Mapping[str, Any], where: str = "") -> None:
 
 
 def nearest_fields(key: str, known: Sequence[str], here: Sequence[str] | None = None) -> list[str]:
-    """Up to three fields that `key` may mean: those of that last name and those that other libraries call so; if there
-    are none, what looks alike among those `here`, which are all unless given."""
+    """Up to three fields that `key` may mean: those with its last name, and those that other libraries call by it. If
+    there are none, similar names among those `here` (default: all `known`)."""
     section, _, last = key.lower().rpartition(".")
     called_so = [path for path in fields_called(last) if path in known]
     same_name = [path for path in known if path.rpartition(".")[2].lower() == last]
@@ -377,7 +377,7 @@ def _list(names: Iterable[str]) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Preset:
-    """A file `GROUP/NAME.yaml`, or a registered name, which is one without fields."""
+    """A file `GROUP/NAME.yaml`, or a registered name as a preset without fields."""
 
     name: str
     fields: dict[str, Any]
@@ -556,7 +556,7 @@ def _with_algorithm_presets(
         layers.append(preset)
         for algorithm in team:
             layers += _files_for(algorithm.name, preset, config_dir)
-        for algorithm in of_groups:  # what the files say of the whole experiment is the team's to say
+        for algorithm in of_groups:  # only files for the team's algorithm set the rest of the experiment
             files = _files_for(algorithm.name, preset, config_dir)
             layers += [dataclasses.replace(file, fields={"algorithm": file.fields["algorithm"]}) for file in files]
     return layers
@@ -590,7 +590,7 @@ def _choice_of(kind: str, presets: Sequence[Preset], chosen: Mapping[str, str]) 
 
 
 def _loop_of(layers: Sequence[Preset]) -> Any:
-    """The loop that the last preset which names one names."""
+    """The loop in the last preset that names one."""
     sections = [layer.fields.get("experiment") for layer in layers]
     named = [section["loop"] for section in sections if isinstance(section, Mapping) and "loop" in section]
     return named[-1] if named else None
@@ -641,8 +641,8 @@ def _wanted_defaults(model: Any, algorithm: str) -> dict[str, Any]:
 def _with_groups_defaults(
     tree: Mapping[str, Any], layers: Sequence[Preset], keys: Sequence[str], scopes: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The model of `tree`. Groups with an algorithm of their own and the team's model have the defaults that their
-    algorithm wants in it, unless the user set these for the team."""
+    """The model of `tree`. A group with its own algorithm but the team's model has the model defaults that its
+    algorithm wants, unless the user set those fields for the team."""
     said = {name for layer in layers for name in layer.section("model")[1]}
     said |= {key.removeprefix("model.") for key in keys if key.startswith("model.")}
     model = tree["model"]
@@ -676,8 +676,8 @@ def _add_group(
     scopes: dict[str, Any],
     tree: dict[str, Any],
 ) -> None:
-    """Puts in what a group of agents has of its own: a named choice and all its fields, or only the fields set for it,
-    the rest being the team's (`from_dict` fills them in)."""
+    """Adds what a group of agents has of its own: a named choice with all its fields, or only the fields set for the
+    group. `from_dict` then takes the rest from the team."""
     in_files = [name for layer in layers for name, _ in [layer.group_section(kind, group)] if name]
     name = chosen.get(f"{kind}.groups.{group}") or (in_files[-1] if in_files else None)
     scope, own = scopes[kind], {}

@@ -33,14 +33,14 @@ CHOICES = {
 }
 BY_GROUP = ("algorithm", "model", "critic_model")  # what may differ between a task's groups of agents
 MOST_SEEDS = 10_000  # of one command
-OVERRULED_BY = {"seed": "seeds", "num_minibatches": "minibatch_size"}  # fields without effect beside another
+OVERRULED_BY = {"seed": "seeds", "num_minibatches": "minibatch_size"}  # fields that have no effect if the other is set
 
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
     """A task, model or algorithm: its name, its fields, and the registered name where the name is a user's preset.
 
-    A model or algorithm may be another, or have other fields, in some of the task's groups of agents.
+    Some of the task's groups of agents may have another model or algorithm, or other fields of the same one.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Choice:
 
     @property
     def label(self) -> str:
-        """The names of all, for people: `mappo`, or `mappo+ippo` where a group has another."""
+        """All names, to be shown: `mappo`, or `mappo+ippo` where a group has another."""
         return "+".join(dict.fromkeys([self.name, *(choice.name for choice in self.groups.values())]))
 
     def of(self, group: str) -> Choice:
@@ -88,7 +88,7 @@ class Config:
     algorithm: Choice  # the algorithm that learns: `covey list algorithms`
     task: Choice  # the task to learn: `covey list tasks`
     model: Choice  # the network of the actors, or of the agents' values: `covey list models`
-    critic_model: Choice  # the network of the critic; follows `model`, fields included, unless it is named or set
+    critic_model: Choice  # the network of the critic; follows `model` and its fields unless it is named or set
     # how long to train, on what, and how it is watched; experiment=NAME takes a preset: `covey list presets`
     experiment: ExperimentConfig
     # seed of everything random, from 0 to 2^32 - 1
@@ -99,18 +99,19 @@ class Config:
     run_dir: str | None = field(None, identity=False, compared=False, compiled=False)
     # run directory to start from: what it learned is taken, optimiser and schedules start fresh; null: from scratch
     init_from: str | None = field(None, compiled=False)
-    # who plays some seats in place of the team and does not learn: by seat, GROUP.INDEX or GROUP, one of random,
-    # reference and a run directory, or a list of which one is drawn for each episode; rotate=true draws the places of
-    # single agents for each episode
+    # partners play some seats in place of the team and do not learn: GROUP.INDEX=… takes one agent's seat, GROUP=… the
+    # whole group; the value is random, reference, a run directory, or a list from which one is drawn for each episode;
+    # rotate=true draws the places of single agents for each episode
     partners: dict[str, Any] = field(default_factory=dict, newer=True)
-    # modules of your own to import first, which register tasks, models or algorithms
+    # modules of your own to import first, which register tasks, models, algorithms or loops
     imports: tuple[str, ...] = field((), compared=False)
     # where `imports`, `hooks` and `callbacks` are looked for, besides the working directory; null: only there
     code_dir: str | None = field(None, identity=False, compared=False, compiled=False)
     # folder with presets of your own; null: only those that covey has
     config_dir: str | None = field(None, identity=False, compared=False, compiled=False)
     hooks: HooksConfig = field(HooksConfig(), compared=False)  # functions of your own inside the compiled step
-    # your own code between chunks, each `module:Class`, called without arguments for an object with on_iteration, …
+    # your own code between iterations: each `module:Class` is called without arguments and gives an object with
+    # on_iteration, on_evaluation or on_end
     callbacks: tuple[str, ...] = field((), newer=True, compared=False)
     # compile the program; false runs the same code step by step, for breakpoints
     jit: bool = field(True, identity=False, resumable=True, compared=False)
@@ -127,14 +128,14 @@ def sections(config: Config) -> Iterator[tuple[str, Any]]:
 
 
 def roles_in(config: Config) -> Iterator[tuple[str, FieldRole, bool]]:
-    """Path (`seed`, `experiment.frames`, `algorithm.lr`), role, and whether it has its default, of every field."""
+    """The path (`seed`, `experiment.frames`) and role of every field, and whether it has its default."""
     yield from (found for found in roles_of(config, "") if "." not in found[0])
     for path, section in sections(config):
         yield from roles_of(section, path)
 
 
 def identity_fields(config: Config) -> dict[str, Any]:
-    """The fields that make an experiment's identity, as a tree: configurations with equal ones are one experiment."""
+    """The fields of an experiment's identity, as a tree: configurations that agree in them are one experiment."""
     left_out = {path for path, role, is_default in roles_in(config) if not role.identity or (role.newer and is_default)}
     return without(to_dict(config), left_out)
 
@@ -224,13 +225,15 @@ def choice_defaults(kind: str, name: str) -> Any:
     defaults = CHOICES[kind][name].defaults()
     reserved = {"name", "base", "groups"} & {own.name for own in dataclasses.fields(defaults)}
     if reserved:
-        raise UsageError(f"{kind} '{name}': '{reserved.pop()}' cannot be a field, covey writes the choice there")
+        raise UsageError(f"{kind} '{name}': '{reserved.pop()}' cannot be a field: covey stores the choice there")
     return defaults
 
 
 def loop_defaults(algorithm: str, loop: Any = None) -> ExperimentConfig:
-    """The experiment's fields: those of `loop`, which a registered algorithm must be able to learn in; without one, of
-    the first that the algorithm names."""
+    """The experiment's fields: those of `loop`, or if that is None, of the first loop that the algorithm names.
+
+    Refuses a loop in which the algorithm cannot learn.
+    """
     entry = registry.algorithms[algorithm]
     if loop is not None and not isinstance(loop, str):
         raise UsageError(f"experiment.loop takes one name, not {loop!r}")
@@ -266,7 +269,7 @@ def from_yaml(text: str) -> Config:
     try:
         values = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise UsageError(f"the configuration is no YAML: {error}") from error
+        raise UsageError(f"the configuration is not YAML: {error}") from error
     return from_dict(values)
 
 
@@ -300,9 +303,9 @@ def import_modules(names: Iterable[str]) -> None:
             importlib.import_module(name)
         except ModuleNotFoundError as error:
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-                raise UsageError(f"imports: '{name}' needs the module '{error.name}', which is not there") from error
-            hint = f"; imports=[{name[:-3]}] is meant?" if name.endswith(".py") else ""
-            raise UsageError(f"imports: no module '{name}' here or among the installed ones{hint}") from error
+                raise UsageError(f"imports: '{name}' needs the module '{error.name}', which cannot be found") from error
+            hint = f"; did you mean imports=[{name[:-3]}]?" if name.endswith(".py") else ""
+            raise UsageError(f"imports: no module '{name}' in the working directory or installed{hint}") from error
         except Exception as error:
             raise UsageError(f"imports: '{name}' failed with {type(error).__name__}: {error}") from error
 
@@ -311,7 +314,7 @@ def import_modules(names: Iterable[str]) -> None:
 
 
 def check(config: Config) -> None:
-    """Raises UsageError for values that are fine one by one and impossible together."""
+    """Raises UsageError for values that are valid one by one but not together."""
     _check_seeds(config)
     _check_numbers(to_dict(config))
     _check_loops(config.algorithm, config.experiment)
@@ -324,7 +327,7 @@ def check(config: Config) -> None:
 
 
 def check_overruled(keys: Sequence[str], composed: Mapping[str, Any]) -> None:
-    """Refuses a field of `keys` that another one, wherever it was set, leaves without effect."""
+    """Refuses a field of `keys` that has no effect because of another, wherever that was set."""
     for key in keys:
         *parents, name = key.split(".")
         section: Any = composed
@@ -345,7 +348,7 @@ def _check_loops(team: Choice, experiment: ExperimentConfig) -> None:
             other: ExperimentConfig = registry.loops[entry.loop].defaults()
             raise UsageError(
                 f"algorithm.groups.{group}={own.name} learns from {other.learns_from}, {team.name} from "
-                f"{experiment.learns_from}: the groups of a team learn alike"
+                f"{experiment.learns_from}: all groups of a team must learn in the same way"
             )
 
 
@@ -361,7 +364,7 @@ def _check_seeds(config: Config) -> None:
     if not seeds:
         raise UsageError("seeds is empty; seeds=3 means 0, 1 and 2")
     if len(set(seeds)) < len(seeds):
-        raise UsageError(f"seeds={list(seeds)} has one twice")
+        raise UsageError(f"seeds={list(seeds)} names a seed twice")
     if min(seeds) < 0:
         raise UsageError(f"seeds start at 0, not at {min(seeds)}")
     if max(seeds) >= 2**32:  # JAX would take it modulo 2**32, and it would be another seed
@@ -387,15 +390,15 @@ def num_cores() -> int:
 def no_platform(platform: str, found: str = "cpu") -> str:
     """What to do on a machine without `platform`."""
     package = {"gpu": "jax[cuda12]", "tpu": "jax[tpu]"}.get(platform)
-    install = f"; where there is one, JAX needs its plugin: pip install '{package}'" if package else ""
+    install = f"; if the machine has one, JAX needs its plugin: pip install '{package}'" if package else ""
     return (
-        f"experiment.platform={platform}, but what JAX finds here is {found}; experiment.platform=cpu trains on the "
-        f"cores{install}"
+        f"experiment.platform={platform} is not available on this machine: JAX finds {found}; "
+        f"experiment.platform=cpu trains on the cores{install}"
     )
 
 
 def with_devices(config: Config, available: int) -> Config:
-    """`config` with `devices` settled: as given, or the most of `available` over which the environments split."""
+    """`config` with `devices` settled: as given, or as many of the `available` as divide the environments evenly."""
     experiment = config.experiment
     split = experiment.split_over_devices.values()
     if experiment.devices is not None:

@@ -39,7 +39,7 @@ KINDS = {"algorithm": registry.algorithms, "model": registry.models, "task": reg
 def commented_yaml(config: Config) -> str:
     """`to_yaml(config)` with each field's explanation, and the values that it takes, in comments above it.
 
-    What a class's fields mean is said once: the critic's model mostly has the fields of the actor's.
+    The fields of a class are explained once: the critic's model usually has the same fields as the actor's.
     """
     comments: dict[str, list[str]] = {}
     said: set[type] = set()
@@ -125,7 +125,7 @@ def explain(query: str, words: Sequence[str], verbs: Mapping[str, Any]) -> Itera
 
 
 def find(query: str, config: Config, verbs: Mapping[str, Any]) -> list[Answer]:
-    """The fields that `query` names, from the likeliest place: this configuration, then what it might have been."""
+    """The fields that `query` names, from the first place that has any: this configuration, then other choices."""
     places: list[Callable[[], Iterable[Answer]]] = [
         lambda: in_config(config),
         lambda: in_loops(config),
@@ -142,7 +142,7 @@ def find(query: str, config: Config, verbs: Mapping[str, Any]) -> list[Answer]:
 
 
 def matching(query: str, answers: Sequence[Answer]) -> list[Answer]:
-    """The fields of that path, or else those that end in it; one for all that differ in their owner alone."""
+    """The fields with that path, or else those whose path ends in it. If only the owner differs, the first counts."""
     wanted = query.lower()
     exact = [answer for answer in answers if answer.field.path.lower() == wanted]
     ending = [answer for answer in answers if answer.field.path.lower().endswith(f".{wanted}")]
@@ -174,7 +174,7 @@ def _default_section(config: Config, path: str) -> Any:
 
 
 def in_loops(config: Config) -> Iterator[Answer]:
-    """Fields of experiments that learn in another way."""
+    """Fields of `experiment` in the other loops."""
     for entry in registry.loops:
         if entry.name != config.experiment.loop:
             yield from _answers(entry.defaults(), "experiment", f"experiment.loop={entry.name}")
@@ -270,8 +270,10 @@ def _also_in(answer: Answer) -> Iterator[str]:
 
 
 def _loops_with(name: str) -> str:
-    """The algorithms that have a field of the experiment's in their first loop, where not all have it; where none has,
-    the loops that have it."""
+    """The algorithms whose first loop has this field of `experiment`, or if there are none, the loops that have it.
+
+    Empty if all algorithms have it.
+    """
     first = name.partition(".")[0]
     having = [loop.name for loop in registry.loops if hasattr(loop.defaults(), first)]
     names = [entry.name for entry in registry.algorithms if entry.loop in having]
@@ -292,7 +294,7 @@ def _suites(names: Sequence[str], others: Sequence[str]) -> list[str]:
 
 
 def describe_names(query: str, kinds: Sequence[str] = ("algorithm", "model", "task", "experiment")) -> Iterator[str]:
-    """What is registered under a name, or is a preset of that name."""
+    """A line for each thing that is registered under a name, or is a preset of that name."""
     for kind in kinds:
         kind = kind.removeprefix("critic_")
         if kind in KINDS and query in KINDS[kind]:

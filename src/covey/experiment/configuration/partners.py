@@ -1,8 +1,8 @@
 """Who plays some seats in place of the team, as a configuration names them: `partners.GROUP=…`, `partners.GROUP.1=…`.
 
 In a `Config`, partners are a flat mapping from seats (`agents.1`, or `agents` for the whole group) to a name or a list
-of names, of which one is drawn for each episode. `rotate` is among its keys. `opponents.` is another name for
-`partners.`. Whether they fit a task is for `covey.experiment.loading.partners` to say.
+of names, of which one is drawn for each episode. `rotate` is one of its keys. `opponents.` is another name for
+`partners.`. `covey.experiment.loading.partners` checks whether they fit a task.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _unquoted(text: str) -> str:
 def read_partners(texts: Mapping[str, str], before: Mapping[str, Any]) -> dict[str, Any]:
     """The partners that a command line names, by keys such as `partners.agents.1`, on top of those `before`.
 
-    `partners=null` leaves out those before.
+    `partners=null` drops those.
     """
     found: dict[str, dict[str, Any]] = {prefix: {} for prefix in PREFIXES}
     kept = dict(before)

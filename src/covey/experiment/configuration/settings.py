@@ -4,7 +4,8 @@ Each is an entry in a file `settings/SUITE.yaml`, under its task:
 
     rware/tiny-4ag:
       - algorithms: [mappo]
-        result: rware-tiny-4ag                  the file of results/ that shows what they reach, without `.json`
+        result: rware-tiny-4ag                  the file of results/ that shows what they reach, without `.json`;
+                                                of a benchmark's report, `vmas_nine/summary`
         tuning: two trials of 4M frames         what was tried to find them
         seeds: 3                                the seeds of that result
         algorithm: {lr: 5e-4}                   sections, as in a preset of `experiment`
@@ -87,7 +88,8 @@ def _check(path: Path, task: str, entry: Any) -> None:
         raise UsageError(f"{where} takes a list of settings, each with algorithms: [NAME, …]")
     for name in entry:
         if name not in FIELDS:
-            raise UsageError(f"{where}: {unknown_name('field of settings', name, FIELDS, see='')}")
+            known = f"it takes {', '.join(FIELDS)}"
+            raise UsageError(f"{where}: {unknown_name('field of settings', name, FIELDS, see=known)}")
     for name in SECTIONS:
         if not isinstance(entry.get(name, {}), Mapping):
             raise UsageError(f"{where}: {name} takes a mapping, not {entry[name]!r}")

@@ -1,1 +1,1 @@
-"""Loading: what is done with a trained team: loading it, evaluating it, starting another run from it."""
+"""Loading: using a trained team, to act, to be evaluated, or to start another run from."""

@@ -1,4 +1,4 @@
-"""`covey evaluate`: plays episodes with a trained team, prints what they gave, and draws one of them."""
+"""`covey evaluate`: plays episodes with a trained team, prints the returns, and draws an episode."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def evaluate_run(
     task: Mapping[str, Any] | None = None,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Evaluates the run in `path` (of several seeds, each); returns what `output` would hold.
+    """Evaluates the run in `path`, or each of its seeds; returns what `output` would hold.
 
     `partners` take some seats (`partners.py`), and `opponents` is another name for them. In groups where none is given,
-    those of the run's training play. `task` changes fields of the task, and `trust` lets these runs import their code.
+    the partners of training play. `task` changes fields of the task, and `trust` lets these runs import their code.
     """
     if episodes < 1:
         raise UsageError(f"episodes must be at least 1, not {episodes}")
@@ -60,7 +60,7 @@ def evaluate_run(
             check_writable(name, Path(file))
     given = join_partners(partners or {}, opponents or {})
     reports = []
-    first: tuple[Players, bool] | None = None  # of several seeds, the one that is drawn
+    first: tuple[Players, bool] | None = None  # those who are drawn: the first seed
     for directory in directories:
         policy = load(directory, parameters=parameters, trust=trust)
         if (holder := living_holder(directory)) is not None:
@@ -165,13 +165,13 @@ def merge_reports(reports: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def shown_means(report: dict[str, Any]) -> dict[str, float]:
-    """By group, the mean returns that are shown; as "" the mean over groups, where that is shown instead."""
+    """The mean returns to show by group, or under "" the mean over groups, if that is shown instead."""
     groups = names.shown_groups(report["teams"], report["opponents"])
     return {group: report["means"][names.group_return(group)] for group in groups} or {"": report["mean_return"]}
 
 
 def print_report(report: dict[str, Any]) -> None:
-    """The values that are shown; with opposed groups or fixed opponents, each group's return and no mean over them."""
+    """Prints the mean of each value. With opposed groups or fixed opponents, no mean over groups is shown."""
     by_group = names.shown_groups(report["teams"], report["opponents"])
     episodes = {name: v for name, v in report["episodes"].items() if not (by_group and name == names.MEAN_RETURN)}
     how = "greedy" if report["deterministic"] else "sampled"
@@ -226,7 +226,7 @@ def episode_states(players: Players, deterministic: bool, seed: int) -> list[PyT
 
     @jax.jit
     def step(acting: PyTree, state: PyTree, timestep: PyTree, carry: PyTree, key: Any) -> tuple[PyTree, PyTree, PyTree]:
-        # What acts is an argument and no constant, so that other parameters find this compiled.
+        # Parameters are an argument, not a constant, so that other parameters reuse this program.
         key_act, key_env = jax.random.split(key)
         batched = jax.tree.map(lambda x: x[None], timestep)
         actions, _, carry = algorithm.act(acting, batched, carry, key_act, not deterministic)

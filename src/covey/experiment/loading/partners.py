@@ -6,15 +6,15 @@ A seat is one agent of a group (`partners.agents.1=…`) or a whole group (`part
     reference     the task's own hand-written policy for that group, where it has one
     a directory   another run's group of the same name
 
-or by a list of these, of which one is drawn for each episode. So a team is scored beside the same partners, or against
-the same opponents, as any other (`covey evaluate RUN partners.adversary=random`), and learns beside them likewise
+or by a list of these, from which one is drawn for each episode. So different teams can be scored beside the same
+partners or against the same opponents (`covey evaluate RUN partners.adversary=random`), and can learn beside them
 (`covey train … partners.agents.1=RUN`).
 
-A run that learns beside another run keeps a copy of what that acts with, as a small run directory of its own:
+A run that learns beside another run copies that run's configuration and parameters into a small run directory:
 
     partners/SEAT-NUMBER/    configuration and parameters of one partner
 
-So it is resumed and evaluated with the same partners, whatever becomes of the other run.
+So it is resumed and evaluated with the same partners, whatever happens to the other run.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ def parse_partners(partners: Mapping[str, Any], spec: EnvSpec) -> tuple[list[Sea
         if len(taken) != len(set(taken)) or (None in taken and len(taken) > 1):
             raise UsageError(f"partners: a seat of group '{group}' is taken twice")
         if len(taken) == part.num_agents and None not in taken:
-            raise UsageError(f"partners: every agent of group '{group}' has one; partners.{group}=… takes the group")
+            raise UsageError(f"partners take every agent of group '{group}'; use partners.{group}=… instead")
     if {seat.group for seat in seats if seat.index is None} == set(spec.groups):
-        raise UsageError("partners: every group has one, so nothing of the run would play")
+        raise UsageError("partners take every group, so none of the run's own agents would play")
     if rotate and all(seat.index is None for seat in seats):
         raise UsageError(f"partners.{ROTATE}=true needs the seat of a single agent, as in partners.GROUP.1=random")
     return seats, rotate
@@ -161,7 +161,7 @@ def _trained_group(policy: Policy, env: Env, group: str, trained_as: str) -> tup
     def act(
         acting: PyTree, timestep: TimeStep, carry: PyTree, key: Key, explore: bool
     ) -> tuple[Array, dict[str, Array], PyTree]:
-        # Only critics look at other groups, and nobody asks them here.
+        # Only critics look at other groups, and acting needs no critic.
         absent = {name: _blank(spec, timestep.last.shape[0]) for name, spec in others.items()}
         seen = dataclasses.replace(timestep, groups=absent | {trained_as: timestep.groups[group]})
         return part.act(acting, seen, carry, key, explore)
@@ -179,7 +179,7 @@ def _trained_group(policy: Policy, env: Env, group: str, trained_as: str) -> tup
 
 
 def _blank(spec: GroupSpec, num_envs: int) -> GroupStep:
-    """What a group could have seen, as zeros."""
+    """A step of a group that observes zeros."""
     observation = map_entries(
         lambda shape, dtype: jnp.zeros((num_envs, spec.num_agents, *shape), dtype), spec.observation_shape, dtypes(spec)
     )
@@ -187,10 +187,10 @@ def _blank(spec: GroupSpec, num_envs: int) -> GroupStep:
 
 
 def _check_fit(partner: Algorithm, acting: PyTree, env: Env, group: str, trained: GroupSpec) -> None:
-    """Raises unless the networks that act have parameters for what there is to see and to do."""
+    """Raises UsageError unless the acting networks fit the group's observations and actions."""
     spec = env.spec.groups[group]
     if spec.action != trained.action:
-        raise UsageError(f"group '{group}' acts by {spec.action}, and in the run's own task by {trained.action}")
+        raise UsageError(f"group '{group}' acts by {spec.action} here, but by {trained.action} in the run's own task")
 
     def act(acting: PyTree, key: Key) -> Array:
         _, timestep = jax.vmap(env.reset)(key[None])
@@ -203,8 +203,8 @@ def _check_fit(partner: Algorithm, acting: PyTree, env: Env, group: str, trained
         raise UsageError(
             f"the networks of group '{group}' were trained for {trained.num_agents} agents that observe "
             f"{describe_shape(trained.observation_shape)}, and do not fit {spec.num_agents} that observe "
-            f"{describe_shape(spec.observation_shape)} (algorithm.agent_ids=false makes observations of one size, and "
-            "a centralised critic takes any number of agents with a model over them, such as critic_model=gnn)"
+            f"{describe_shape(spec.observation_shape)} (with algorithm.agent_ids=false the number of agents does not "
+            "change the size of observations, and critic_model=gnn or another model over agents takes any number)"
         ) from error
 
 
@@ -234,7 +234,7 @@ class TrainingPartners:
 def find_partners(config: Config, run: Path | None = None, trust: bool = False) -> TrainingPartners | None:
     """The partners that `config` names; None where it names none. Raises UsageError where one does not fit the task.
 
-    Those that have a copy in the run directory `run` come from there. `trust` lets them import their code."""
+    Partners with a copy in the run directory `run` are read from there. `trust` lets them import their code."""
     if not config.partners:
         return None
     env = build_env(config)
@@ -288,7 +288,7 @@ def keep_partners(partners: TrainingPartners | None, run: Path) -> None:
 
 
 def partners_of_run(config: Config, run: Path) -> dict[str, Any]:
-    """The partners that a run learned beside, with those that have a copy by the path of that copy."""
+    """The partners that a run learned beside. A partner with a copy is given by the path of that copy."""
     result: dict[str, Any] = {}
     for key, value in config.partners.items():
         if key == ROTATE:

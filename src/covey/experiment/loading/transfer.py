@@ -2,8 +2,8 @@
 
 An algorithm's state declares which of its fields were learned (`covey.types.learned`): parameters, target networks,
 moments. Their arrays come from the other run where names and shapes fit; statistics come whole or not at all.
-Everything else starts fresh: the optimiser, counters, schedules, and arrays that do not fit. A target network
-equals its parameters wherever it is not taken too, for example because the other algorithm has none.
+Everything else starts fresh: the optimiser, counters, schedules, and arrays that do not fit. A target network that is
+not taken, for example because the other algorithm has none, starts equal to its parameters.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Transfer:
     """What of a source fits a learner. Called with that learner, it gives the one to start with."""
 
     taken: Mapping[Path, np.ndarray]
-    copied: Mapping[Path, Path]  # leaves of target networks, and the parameters that they equal instead
+    copied: Mapping[Path, Path]  # leaves of target networks, and the parameters that they start equal to
     description: str
 
     def __call__(self, learner: PyTree) -> PyTree:
@@ -108,10 +108,10 @@ def learned_fields(learner: PyTree) -> dict[Path, Learned]:
 def incomplete_statistics(
     shapes: Mapping[Path, tuple[int, ...]], fields: Mapping[Path, Learned], fitting: set[Path]
 ) -> set[Path]:
-    """The arrays of statistics of which some do not fit.
+    """The arrays of statistics that do not fit as a whole.
 
-    The weight of moments fits any run. Beside a fresh mean and variance it would say that they were observed for a
-    whole training, and normalisation would hardly move from there.
+    The weight of moments fits any run. Beside a fresh mean and variance it would claim that they summarise a whole
+    training, and normalisation would hardly change from there.
     """
     broken = {path[:2] for path in shapes if path not in fitting and path[:2] in fields}
     return {path for path in shapes if path[:2] in broken and not fields[path[:2]].parameters}

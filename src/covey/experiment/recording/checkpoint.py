@@ -11,7 +11,7 @@ as nested dicts, because the index knows each leaf's path.
 
 A checkpoint is built under a temporary name and renamed when complete. Every byte that is loaded is verified: the index
 against its own checksum (covey.files), each array that comes out of Orbax against the one in the index. Indices of
-format 1, which earlier versions wrote, have no checksum; what is odd in one of them counts as damage.
+format 1, which earlier versions wrote, have no checksum; anything odd in one of them counts as damage.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Checkpoints:
         self._pending: concurrent.futures.Future[None] | None = None
 
     def save(self, iteration: int, tree: Mapping[str, PyTree], meta: Mapping[str, Any]) -> None:
-        """Starts writing and returns, first waiting for the save before; what went wrong with that is raised here.
+        """Waits for the previous save, raising its errors here, then starts writing and returns.
 
         `tree`'s leaves belong to the checkpoint from now on (pass `host_copy`); `meta` is anything JSON can hold.
         Afterwards this is the newest: later iterations, left by a run that was resumed from before them, are removed.
@@ -173,7 +173,7 @@ class Checkpoints:
     # ------------------------------------------------------------------------------------------------------ writing
 
     def _write(self, iteration: int, tree: dict[str, PyTree], meta: dict[str, Any]) -> None:
-        self._check()  # what would be removed below may be another process's by now
+        self._check()  # what is removed below may belong to another process by now
         self.directory.mkdir(parents=True, exist_ok=True)
         self._remove_leftovers()
         temporary = self.directory / f".{iteration:08d}.tmp"
@@ -197,7 +197,7 @@ class Checkpoints:
         kept = earlier[-(self.keep - 1) :] if self.keep > 1 else earlier if self.keep == 0 else []
         for entry in before:
             if entry not in kept:
-                # Renamed first, so that no half-removed checkpoint ever stands under a valid name.
+                # Renamed first, so that a half-removed checkpoint never has a valid name.
                 rubbish = self.directory / f".{entry.path.name}.removed"
                 os.rename(entry.path, rubbish)
                 shutil.rmtree(rubbish, ignore_errors=True)
@@ -236,8 +236,8 @@ class Checkpoints:
         return index, leaves
 
     def _judge(self, entry: _Entry, index: dict[str, Any], error: CoveyError) -> None:
-        """Raises what does not fit an index that was verified: then it is this run that differs. Without a checksum a
-        flipped bit looks the same, so that counts as damage."""
+        """Raises `error` if the index was verified: then the checkpoint is intact and this run differs from it. Without
+        a checksum, a flipped bit looks the same, so it counts as damage."""
         if index.get("format", 1) >= FORMAT:
             raise error
         self._warn(f"checkpoint {entry.path} is damaged or of another run, trying the one before: {_one_line(error)}")
@@ -450,7 +450,7 @@ def _save_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
 
 
 def _load_arrays(path: Path, sizes: dict[str, int]) -> dict[str, np.ndarray]:
-    """One by one: where one of several is damaged, Orbax leaves the others' loading to fail noisily behind it."""
+    """Loads arrays one by one: if one of several is damaged, Orbax lets the others fail noisily in the background."""
     if not sizes:
         return {}
     with _checkpointer() as checkpointer:
@@ -485,7 +485,7 @@ class _NoiseFilter(logging.Filter):
 
 
 def _discard(path: Path, seconds: float = 0.3) -> None:
-    """Removes a folder into which threads of Orbax may still write, and make it again, after one of them has failed."""
+    """Removes a folder that threads of Orbax may still write into, or make again, after one of them has failed."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         shutil.rmtree(path, ignore_errors=True)

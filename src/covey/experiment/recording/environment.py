@@ -34,8 +34,8 @@ def describe_environment() -> dict[str, Any]:
 
 @functools.cache
 def package_versions() -> dict[str, str]:
-    """Every installed distribution and its version, by the names of their folders: to read their metadata takes longer
-    than anything else that is written at a start."""
+    """Every installed distribution and its version, from the names of their folders: reading their metadata takes
+    longer than everything else that is written at a start."""
     versions: dict[str, str] = {}
     for folder in filter(os.path.isdir, sys.path):
         for entry in sorted(os.listdir(folder)):

@@ -1,7 +1,7 @@
 """Whether a run is finished, found out in a moment: without JAX, and without importing the run's code.
 
-finished.json holds how far the run went, and a checksum of every file that a resumed run would read. Where one of them
-was changed or damaged, the run is not finished: resuming looks for what is wrong, and makes it again.
+finished.json holds how far the run went, and a checksum of every file that a resumed run would read. If one of them was
+changed or damaged, the run counts as unfinished: resuming finds what is wrong, and makes it again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BLOCK_BYTES = 1 << 20
 
 
 def mark_finished(run: RunDirectory, *, frames: int, absolute_metric: bool) -> None:
-    """For a run whose files are all written. A disk that is full only makes the next `covey resume` slower."""
+    """Marks a run whose files are all written. If the disk is full, the next `covey resume` is only slower."""
     try:
         mark = {"frames": frames, "absolute_metric": absolute_metric, "files": _checksums(run.path)}
         write_atomically(run.path / FILE, to_json(mark, indent=1) + "\n")
@@ -29,7 +29,7 @@ def mark_finished(run: RunDirectory, *, frames: int, absolute_metric: bool) -> N
 
 
 def finished_frames(run: RunDirectory, config: Mapping[str, Any] | None = None) -> int | None:
-    """The frames of a run that has nothing left to do, by the stored configuration or another; else None."""
+    """The frames of a run with nothing left to do by `config` (default: the stored one); otherwise None."""
     values: Any = (run.config if config is None else config).get("experiment")
     try:
         mark = json.loads(read_text(run.path / FILE))

@@ -3,15 +3,14 @@
     .lease-7    host, process and boot of whoever trains; its modification time is the holder's heartbeat. When the
                 holder ends, `free` replaces the content.
 
-The lease with the highest number counts. It is taken by making the next number exclusively (a hard link, or O_EXCL
-where the file system has no links), after the present one was found to be free or its holder dead. The highest number
-never disappears before there is a higher one, so two takers ask for the same name and one of them gets it, and a
-holder that was suspended and replaced meanwhile sees a higher number and stops. No `flock`: it is unreliable on
-cluster file systems.
+The lease with the highest number counts. Once it is free or its holder is dead, a process takes the lease by making the
+next number exclusively (a hard link, or O_EXCL where the file system has no links). The highest number never disappears
+before there is a higher one. So two takers ask for the same name, and only one succeeds; and a holder that was
+suspended and replaced sees a higher number and stops. No `flock`: it is unreliable on cluster file systems.
 
-A holder on this host is dead if its process is. One on another host is dead if it misses its heartbeats. Their age is
-measured against a file that was just written in the same folder, because clocks of hosts differ, and before a lease is
-taken from another host it is watched for longer than a heartbeat, because clocks of file systems can be wrong too.
+A holder on this host is dead if its process is. One on another host is dead if it misses its heartbeats. Clocks of
+hosts differ, so the age of a heartbeat is measured against a file that was just written in the same folder. Clocks of
+file systems can be wrong too, so a lease of another host is watched for longer than a heartbeat before it is taken.
 """
 
 from __future__ import annotations
@@ -229,7 +228,7 @@ def is_alive(holder: Holder) -> bool | None:
         os.kill(holder.process, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # there, and of another user
+    except OSError:  # it is there, and belongs to another user
         pass
     state = _process_state(holder.process)
     if state is None or holder.process_started is None:
@@ -249,7 +248,7 @@ def _describe(found: Found) -> str:
     holder = "another process, whose lease cannot be read" if found.holder is None else str(found.holder)
     if found.holder is not None and found.holder.host == socket.gethostname():
         return holder
-    return f"{holder} (if that host failed: free {SECONDS_UNTIL_STALE:.0f} s after its last heartbeat)"
+    return f"{holder} (if that host failed, the run is free {SECONDS_UNTIL_STALE:.0f} s after its last heartbeat)"
 
 
 # ------------------------------------------------------------------------------------------------------------ files
@@ -264,7 +263,7 @@ def _temporary(folder: Path) -> Path:
 
 
 def _highest(folder: Path) -> int:
-    """0 where there is no lease."""
+    """The number of the lease that counts; 0 where there is none."""
     matches = [NAME.fullmatch(name) for name in os.listdir(folder)]
     return max((int(match[1]) for match in matches if match), default=0)
 
@@ -301,7 +300,7 @@ def _remove_older(folder: Path, number: int, now: float) -> None:
 
 
 def _parse(content: bytes) -> Holder | None:
-    """None for what no process wrote."""
+    """The holder that a lease describes; None if no process can have written it."""
     try:
         values = json.loads(content)
         complete = values.keys() == {field.name for field in dataclasses.fields(Holder)}
@@ -358,6 +357,6 @@ def _seconds_since_boot() -> float:
 
 
 def _seconds_awake_or_asleep() -> float:
-    """A clock that goes on while the host is suspended, where there is one."""
+    """A clock that keeps running while the host is suspended, where there is one."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)

@@ -2,8 +2,8 @@
 
 The run directory's metrics.jsonl and results.json are always written, by the run itself, so the name `json` asks for
 nothing more; `console` is running/console.py. The other three are extras: looked for when a run starts, imported
-when they are first used, each on a thread of its own. One that fails, hangs or falls behind is left out after one
-warning; training never waits for it.
+when they are first used, each on a thread of its own. One that fails is left out after one warning; one that falls
+behind loses records, also with one warning. Training never waits for a logger.
 
 Options, by logger, in `experiment.logger_options`:
 
@@ -100,7 +100,7 @@ class WandbLogger:
         self._options = {"project": "covey", **options}
 
     def start(self, run_directory: RunDirectory, config: Mapping[str, Any], frames: int) -> str | None:
-        os.environ.setdefault("WANDB_SILENT", "true")  # its login speaks before there are settings
+        os.environ.setdefault("WANDB_SILENT", "true")  # its login prints before settings apply
         import wandb
 
         # Its own limit of 90 seconds would also hold up the end of a short run that has no network.

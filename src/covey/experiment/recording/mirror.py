@@ -33,7 +33,7 @@ Record = Mapping[str, Any]
 
 
 def step_checksum(results: Results, name: str) -> int:
-    """Of what `results` says of one evaluation, the names above it included; not of the clock."""
+    """The checksum of what `results` says of one evaluation: with the names above it, without its time."""
     [(suite, tasks)] = results.items()
     [(task, algorithms)] = tasks.items()
     [(algorithm, runs)] = algorithms.items()
@@ -50,7 +50,7 @@ def find_step(results: Results, kind: str, frames: int) -> str | None:
 
 
 def disagreements(results: Results, records: Iterable[Record]) -> list[str]:
-    """Evaluations of which metrics.jsonl and results.json say different things, in words."""
+    """Where metrics.jsonl and results.json disagree about an evaluation, in words."""
     found = []
     for record in records:
         if record.get(names.KIND) not in (names.EVALUATION, names.ABSOLUTE) or names.RESULTS_CHECKSUM not in record:
@@ -61,9 +61,9 @@ def disagreements(results: Results, records: Iterable[Record]) -> list[str]:
         if name is None:
             found.append(f"{what} is missing")
         elif step_checksum(results, name) != record[names.RESULTS_CHECKSUM]:
-            found.append(f"{what} is not what it was")
+            found.append(f"{what} has changed since it was recorded")
         elif not absolute and only_run(results)[name].get(ELAPSED_TIME) != record.get(names.ELAPSED_SECONDS):
-            found.append(f"the time of {what} is not what it was")
+            found.append(f"the time of {what} has changed since it was recorded")
     return found
 
 
@@ -82,7 +82,7 @@ def read_intact(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
 
 
 def results_from_records(empty: Results, records: Iterable[Record]) -> Results:
-    """`empty` with the evaluations that metrics.jsonl has: of each the means, as if it had been one episode."""
+    """`empty` with the evaluations in metrics.jsonl: the means of each, as if it had played one episode."""
     about = {names.KIND, names.FRAMES, names.RESULTS_CHECKSUM, *names.WALL_CLOCK}
     results = empty
     for record in records:

@@ -88,14 +88,14 @@ class Recorder:
         self._key_evaluate = host_key(config.seed ^ 0x9E3779B9)
 
     def training_key(self) -> Key:
-        """What all of the seed's training is derived from."""
+        """The key that all of the seed's training is derived from."""
         return host_key(self.config.seed)
 
     def evaluation_key(self, iteration: int) -> Key:
         return host_fold_in(self._key_evaluate, iteration)
 
     def absolute_key(self, number: int) -> Key:
-        """Of the absolute metric's rounds."""
+        """The key of one round of the absolute metric."""
         return host_fold_in(host_fold_in(self._key_evaluate, 2**31 - 1), number)
 
     # --------------------------------------------------------------------------------------------- start and end
@@ -107,7 +107,7 @@ class Recorder:
         self.run_directory.metrics.cut(0)
 
     def go_on(self, restored: Restored) -> None:
-        """Cuts the files back to where a checkpoint was, and rebuilds what is missing or damaged of them."""
+        """Cuts the files back to where a checkpoint was, and rebuilds those that are missing or damaged."""
         self.run_directory.check_lease()
         self.run_directory.clear_failure()
         now, self.progress = self.progress, Progress(**restored.meta)
@@ -132,7 +132,7 @@ class Recorder:
         if stored is not None:
             why = why if known is None else "is not as covey wrote it: edited or damaged"
             self._results = stored
-            again = "its evaluations are those that the checkpoint has"
+            again = "its evaluations are taken from the checkpoint"
         else:
             records, _ = read_intact(self.run_directory.metrics.path)
             records = [record for record in records if record[names.FRAMES] <= frames]
@@ -182,7 +182,7 @@ class Recorder:
         return record
 
     def latest_returns(self, chunk: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """By group, the last returns that are known after a chunk of iterations; "" is that of `mean_return`."""
+        """The latest returns by group that are known after a chunk of iterations; "" has `mean_return`."""
         for group, name in self._shown_returns().items():
             values = chunk.get(f"collection/{name}", [math.nan])  # a user's hook may drop it
             if math.isfinite(values[-1]):
@@ -190,20 +190,20 @@ class Recorder:
         return self._latest_returns
 
     def evaluated_returns(self) -> dict[str, float]:
-        """By group, the means of the latest evaluation; "" is that of `mean_return`. Empty before the first."""
+        """The means of the latest evaluation by group; "" has `mean_return`. Empty before the first."""
         latest = next(reversed(marl_eval.steps(self._results).values()), None)
         if latest is None:
             return {}
         return {group: float(np.mean(latest[name])) for group, name in self._shown_returns().items() if name in latest}
 
     def _shown_returns(self) -> dict[str, str]:
-        """Metrics by group: of those that are shown one by one, and as "" the `mean_return`."""
+        """The metric of each group that is shown by itself, and under "" `mean_return`."""
         opponents = taken_whole(self.config.partners, self._spec.groups)
         groups = names.shown_groups(self._spec.cooperating, opponents)
         return {"": names.MEAN_RETURN, **{group: names.group_return(group) for group in groups}}
 
     def record_evaluation(self, values: Mapping[str, np.ndarray], iteration: int) -> bool:
-        """True if the parameters of this evaluation are the best so far (of equals, the later)."""
+        """Records an evaluation. True if its parameters are the best so far; a tie counts."""
         frames = iteration * self._frames_per_iteration
         score = rate(values, self.config.experiment.best_by, self._spec)
         improved = score >= self.progress.best_score
@@ -233,9 +233,9 @@ class Recorder:
         self.checkpoints.save(iteration, tree, dataclasses.asdict(self.progress))
 
     def check_finite(self, chunk: Mapping[str, np.ndarray], iteration: int, also: str = "") -> None:
-        """Collection's means are NaN where no episode ended; anything else that is not finite is the end.
+        """Raises Diverged if a metric is not finite, with `also` at the end of the message.
 
-        `also` ends the message."""
+        The means of collection do not count: they are NaN where no episode ended."""
         for name, values in chunk.items():
             if name.startswith("collection/"):
                 continue
@@ -251,8 +251,8 @@ class Recorder:
                 raise Diverged(f"{what}; training stopped, {where}{also}")
 
     def record_failure(self, error: str, iteration: int) -> None:
-        """Leaves word that the run failed; where even that fails, or the run is another process's by now, the error
-        itself is what to report."""
+        """Notes in the run directory that the run failed. If that cannot be written, or another process has the run by
+        now, the error itself is still reported."""
         with contextlib.suppress(OSError, LeaseLost):
             self.run_directory.write_failure(error, iteration * self._frames_per_iteration)
 
@@ -295,7 +295,7 @@ class Recorder:
 
 
 def finish_all(recorders: Sequence[Recorder], seconds: float = 30.0) -> None:
-    """Waits for what is being written, and for all loggers together so long at most; then raises what went wrong."""
+    """Waits for checkpoints, and at most `seconds` for all loggers together; then raises the first error."""
     errors = []
     for recorder in recorders:
         try:
@@ -310,9 +310,9 @@ def finish_all(recorders: Sequence[Recorder], seconds: float = 30.0) -> None:
 
 
 def _set_aside(path: Path) -> str:
-    """Keeps a damaged file under another name: the end of a sentence that says so.
+    """Keeps a damaged file under another name; returns the end of a sentence that says so.
 
-    A copy, so that a process killed before it has written a new one has lost nothing.
+    It is a copy, so a process that is killed before it has written a new file has lost nothing.
     """
     if not path.exists():
         return ""
@@ -321,7 +321,7 @@ def _set_aside(path: Path) -> str:
 
 
 def rate(values: Mapping[str, np.ndarray], best_by: str, spec: EnvSpec) -> float:
-    """What an evaluation says of its parameters by one of its metrics: the higher, the better."""
+    """The score of an evaluated team by the metric `best_by`: the higher, the better."""
     metric = spec.metrics.get(best_by)
     mean = float(values[best_by].mean())
     return mean if metric is None or metric.higher_is_better else -mean

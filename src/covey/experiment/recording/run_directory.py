@@ -7,7 +7,7 @@
     results.json      every evaluation, episode by episode (covey.results)
     checkpoints/      covey.experiment.recording.checkpoint
     partners/         copies of other runs that played beside it (covey.experiment.loading.partners)
-    finished.json     at the end: how far the run went, and checksums of what it left (finished.py)
+    finished.json     at the end: how far the run went, and checksums of what a resume would read (finished.py)
     .lease-N          which process trains it (lease.py)
     failure.json      only in a run that failed, until it is resumed: kind, frames, and the error in one line
 
@@ -66,7 +66,7 @@ class RunDirectory:
     """An existing run directory; make one with `create`, find one with `open`."""
 
     def __init__(self, path: Path, config: dict[str, Any], environment: dict[str, Any], content: bytes = b""):
-        """`config` is what `content`, the bytes of config.yaml, say; nothing of it was imported or checked."""
+        """`config` is parsed from `content`, the bytes of config.yaml; nothing in it was imported or checked."""
         self.path = path
         self.config = config
         self.lease: Lease | None = None  # held while this process trains the run
@@ -108,7 +108,7 @@ class RunDirectory:
         except (yaml.YAMLError, *UNREADABLE) as error:
             raise UsageError(f"cannot read {target / 'config.yaml'}: {why_unreadable(error)}") from error
         if not isinstance(config, dict):
-            raise UsageError(f"cannot read {target / 'config.yaml'}: it holds no mapping")
+            raise UsageError(f"cannot read {target / 'config.yaml'}: it is not a mapping")
         if checksum_holds(content) is False:
             _warn(f"{target / 'config.yaml'} {CHANGED}; used as it is (delete its last line to stop this warning)")
         return cls(target, config, _read_environment(target / "environment.json"), content)
@@ -140,7 +140,7 @@ class RunDirectory:
         return "".join(character if character.isprintable() else "?" for character in text)[:300]
 
     def rewrite_config(self, config: Mapping[str, Any]) -> None:
-        """For a run that goes on with more frames or other loggers."""
+        """For a run that continues with more frames or other loggers."""
         self.check_lease()
         with writing(self.path / "config.yaml"):
             self._content = _write_config(self.path, config)
@@ -243,7 +243,7 @@ class MetricsFile:
         return len(content) == offset and checksum in (None, zlib.crc32(content))
 
     def rewrite(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Puts these records in place of all."""
+        """Replaces all records by these."""
         with writing(self.path):
             write_atomically(self.path, b"".join(map(_record_line, records)).decode())
         self._checksum = None
@@ -337,8 +337,8 @@ def trust_runs(path: Path) -> list[str]:
                 run.trust()
             except OSError as error:
                 raise UsageError(
-                    f"cannot trust {directory} for good ({error.strerror or error}); trust=true with a command does "
-                    "for once"
+                    f"cannot keep the trust in {directory} ({error.strerror or error}); add trust=true to a command to "
+                    "trust it once"
                 ) from error
         lines.append(f"{directory} may import {wanted}" if wanted else f"{directory} imports nothing")
     return lines
@@ -375,7 +375,7 @@ def _write_config(folder: Path, config: Mapping[str, Any]) -> bytes:
 
 
 def _read_environment(path: Path) -> dict[str, Any]:
-    """Empty but for an id where the file is missing or unreadable: nothing that is learned depends on it."""
+    """Only an id where the file is missing or unreadable: learning does not depend on it."""
     environment: Any = None
     try:
         content = read_text(path).encode()

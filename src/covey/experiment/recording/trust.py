@@ -1,4 +1,4 @@
-"""Which run directories may import code: those that this user made or said to trust.
+"""Which run directories may import code: those that this user made or trusted.
 
 A run's config.yaml can name modules to import (`imports`, `hooks`, `callbacks`) and a folder to find them in
 (`code_dir`), so whoever wrote it can run code here. It is trusted if this file beside it
@@ -91,11 +91,11 @@ def read_key() -> bytes | None:
         if re.fullmatch(rf"[0-9a-f]{{{2 * KEY_BYTES}}}", text):
             return bytes.fromhex(text)
         time.sleep(0.05)  # without links, another process may be writing it right now
-    raise OSError(errno.EINVAL, f"{path} is damaged; remove it, and trust your runs once more")
+    raise OSError(errno.EINVAL, f"{path} is damaged; remove it, and trust your runs again")
 
 
 def read_or_make_key() -> bytes:
-    """This user's key. Of processes that make it at the same time, all get the same."""
+    """This user's key. Processes that make it at the same time all return the same one."""
     known = read_key()
     if known is not None:
         return known

@@ -43,7 +43,7 @@ class Parts:
     """What an experiment is made of. `evaluate(learner, key)`, compiled, gives per-episode values by metric name.
 
     With `num_seeds` > 1, the loop and the evaluation run this many seeds in one program (loops/online.py), each with a
-    key.
+    key of its own.
     """
 
     env: Env
@@ -54,11 +54,11 @@ class Parts:
     devices: list[Any]
     num_seeds: int = 1
     stored_bytes: int = 0  # what stored experience takes, such as a replay buffer
-    seating: Seating | None = None  # those who play and do not learn
+    seating: Seating | None = None  # partners, who play and do not learn
 
     @property
     def partners(self) -> PyTree:
-        """What those who play and do not learn act with."""
+        """What partners act with."""
         return () if self.seating is None else self.seating.acting
 
     @property
@@ -68,7 +68,7 @@ class Parts:
 
 
 def example_key(num_seeds: int) -> Key:
-    """What starts one seed, or several at once, in type and shape."""
+    """A key, or several, of the type and shape that start one seed or several at once."""
     return host_key(0) if num_seeds == 1 else jax.random.split(jax.random.key(0), num_seeds)
 
 
@@ -85,7 +85,7 @@ def groups_with_ids(config: Config, env: Env) -> list[str]:
 
 
 def build_algorithm(config: Config, env: Env, *, device_axis: str | None = None) -> Algorithm:
-    """The team's: an algorithm for each group of agents, except those that partners play as a whole."""
+    """The team's algorithm: one for each group of agents, except groups that partners play as a whole."""
     groups, hooks = env.spec.groups, build_hooks(config.hooks)
     for kind in BY_GROUP:
         for name in getattr(config, kind).groups:
@@ -101,8 +101,10 @@ def build_algorithm(config: Config, env: Env, *, device_axis: str | None = None)
 
 
 def apart_from(spec: EnvSpec, taken: Collection[str]) -> EnvSpec:
-    """`spec` as algorithms learn in it where partners play the groups in `taken`: nobody there learns, so no critic
-    or mixer of another group sees them, and each is a team alone."""
+    """`spec` for algorithms to learn in where partners play the groups in `taken`.
+
+    These groups do not learn, so no critic or mixer of another group sees them: each is made a team of its own.
+    """
     if not taken:
         return spec
 
@@ -158,8 +160,11 @@ def build_hooks(hooks: HooksConfig) -> Hooks:
 def build(
     config: Config, devices: list[Any], num_seeds: int = 1, *, trace: bool = True, seating: Seating | None = None
 ) -> Parts:
-    """The parts, checked, with the partners of `seating` in their seats. Without `trace`, an iteration is not traced to
-    see whether all fits together: where its program exists already, it does."""
+    """The parts, checked, with the partners of `seating` in their seats.
+
+    An iteration is traced to check that everything fits together. Without `trace` it is not: a program that was
+    compiled before has shown that.
+    """
     env = build_env(config)
     experiment = config.experiment
     algorithm, loop = build_learning(config, env, devices, num_seeds, seating)
@@ -241,8 +246,8 @@ def check_stored(config: Config, loop: Loop, state: PyTree, devices: list[Any], 
 def check_memory(config: Config, loop: Loop, state: PyTree, devices: list[Any]) -> None:
     """Raises UsageError where training cannot fit into the memory, whatever the compiler makes of it.
 
-    Counted is what is there at the same time for certain: the learner and the best one so far on each device, what the
-    loop says that it holds, and the episodes of an evaluation.
+    It counts what certainly exists at the same time: the learner and the best one so far on each device, what the loop
+    says that it holds, and the episodes of an evaluation.
     """
     sizes = loop.sizes(state)
     needed = {
@@ -281,7 +286,7 @@ def check_update(config: Config, loop: Loop, shapes: PyTree) -> None:
 
 @contextlib.contextmanager
 def _unfit(config: Config) -> Iterator[None]:
-    """Turns errors of tracing into UsageErrors: any where all code is covey's, else its checks' ValueErrors alone."""
+    """Turns errors of tracing into UsageErrors: all errors if all code is covey's, otherwise only ValueErrors."""
     try:
         yield
     except CoveyError:
@@ -335,7 +340,7 @@ def make_evaluate(
     together: bool = False,
     opponents: Collection[str] = (),
 ) -> Wrapped:
-    """Plays exactly `num_episodes`, split over the devices; of several seeds `together`, so many each: `[S, …]`.
+    """Plays exactly `num_episodes`, split over the devices. With several seeds `together`, each plays them: `[S, …]`.
 
     Groups that `opponents` play are not in `mean_return`."""
     per_device = math.ceil(num_episodes / len(devices))

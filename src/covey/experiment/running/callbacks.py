@@ -1,7 +1,7 @@
 """Callbacks by name: `callbacks=[module:Class]`, stored with the run and made again when it resumes.
 
-From Python a callback may also be a class, which is stored by its name, or an object, which cannot be: nobody knows
-what made it, so a resumed run does without it, and a warning says so.
+From Python a callback may also be a class, which is stored by its name, or an object. An object cannot be stored, so a
+resumed run does without it, and a warning says so.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def split_callbacks(callbacks: Sequence[Any]) -> tuple[list[str], list[Any]]:
 
 
 def _name_of(callback: Any) -> str | None:
-    """`module:Class` of a class that can be imported by that."""
+    """`module:Class`, if the class can be imported by that name."""
     if not isinstance(callback, type) or callback.__module__ == "__main__":
         return None
     name = f"{callback.__module__}:{callback.__qualname__}"

@@ -31,10 +31,10 @@ class Returns:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What a finished run tells. Returns are per episode; `seconds` has the parts of the time by name.
+    """The result of a finished run. Returns are per episode; `seconds` has the parts of the time by name.
 
-    `by_group` has each group's returns where groups oppose each other: they are shown in place of the others, which
-    are those of `mean_return`.
+    Where groups oppose each other, `by_group` has the returns of each group. They are shown instead of the other
+    returns, which are those of `mean_return`.
     """
 
     title: str
@@ -110,10 +110,10 @@ class Console:
         by_group: Mapping[str, float] | None = None,
         evaluated: Mapping[str, float] | None = None,
     ) -> None:
-        """Where training is; `mean_return` is the latest known, or None. Returns `by_group` are shown in its place.
+        """Shows how far training is. `mean_return` is the latest known, or None; returns `by_group` replace it.
 
-        These are of the episodes that training collects; `evaluated` are those of the latest evaluation, by group, with
-        the `mean_return` under "".
+        Both are of the episodes that training collects. `evaluated` has the returns of the latest evaluation by group,
+        with `mean_return` under "".
         """
         returns = by_group or ({} if mean_return is None else {"": mean_return})
         evaluated = {group: value for group, value in (evaluated or {}).items() if group} or evaluated or {}
@@ -143,7 +143,7 @@ class Console:
                 print(text, file=self._error_stream, flush=True)
 
     def summary(self, summary: Summary) -> None:
-        """The table at the end; the run directory stands below it, on a line that can be copied whole."""
+        """The table at the end. The run directory is printed below it, on a line that can be copied whole."""
         if not self._show:
             return
         table = Table(title=escape(summary.title), show_header=False, title_justify="left")

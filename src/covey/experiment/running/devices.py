@@ -1,7 +1,7 @@
 """Starting JAX: which devices, how many threads each, and where compiled programs are kept.
 
-On a CPU every device is one core with one thread. Then what is computed, to the bit, depends on the number of devices
-alone and not on how many cores happen to be free, and data parallelism uses all of them.
+On a CPU every device is one core with one thread. So results depend, to the bit, only on the number of devices and not
+on how many cores happen to be free, and data parallelism uses all of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CACHE_BYTES = 2_000_000_000
 
 
 def start_jax(platform: str, num_devices: int) -> list[Any]:
-    """The devices to train on. JAX's settings are fixed by its first use in a process; they are made here if it is."""
+    """The devices to train on. If this is the first use of JAX in the process, which fixes its settings, sets them."""
     use_compilation_cache()
     if not _started():
         if ONE_THREAD not in os.environ.get("XLA_FLAGS", ""):
@@ -54,7 +54,7 @@ def use_compilation_cache() -> None:
     if jax.config.values["jax_compilation_cache_dir"] is None:
         base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         jax.config.update("jax_compilation_cache_dir", str(Path(base) / "covey" / "jax"))
-        # Not in a folder of the user's own: entries that JAX wrote there without a limit make limited writes fail.
+        # Not for a folder that the user chose: entries that JAX wrote there without a limit make limited writes fail.
         jax.config.update("jax_compilation_cache_max_size", CACHE_BYTES)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)

@@ -43,7 +43,7 @@ from covey.metrics import MEAN_RETURN, group_return, scored_groups
 from covey.types import EnvSpec, PyTree
 
 MOST_AT_ONCE = 16  # seeds in one program, where the user does not say how many
-ROUNDING_TOLD = 0.01  # the share of a number by which rounding must change it to be told
+ROUNDING_TOLD = 0.01  # rounding is reported if it changes a number by more than this share
 
 
 class Experiment:
@@ -53,8 +53,8 @@ class Experiment:
         covey.Experiment(task="lbf/8x8-2p-2f-coop", fields={"algorithm.lr": 1e-3, "experiment.frames": 100_000})
 
     `choices` are `algorithm`, `task`, `model`, `critic_model`, `experiment` (a preset), `seed`, `seeds`, `run_dir` and
-    the other words of `covey train`; `fields` are dotted. `callbacks` run on the host between chunks: `"module:Class"`
-    and classes are stored with the run, objects are there until it ends.
+    the other words of `covey train`; `fields` are dotted. `callbacks` run on the host between iterations:
+    `"module:Class"` and classes are stored with the run, objects last until it is interrupted.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Experiment:
 
 
 def as_override(value: Any) -> str:
-    """A value as the command line would have it."""
+    """A value as it is typed on the command line."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -96,10 +96,10 @@ def train(config: Config, callbacks: Sequence[Callback] = (), store: ProgramStor
     """Trains every seed of `config`, each in its own run directory: one after another with one compiled program, or
     several at once in one (`experiment.seeds_at_once`).
 
-    Programs that were compiled before are in `store`; it knows covey's own code, so nothing may have changed that in
-    this process."""
+    `store` has programs that were compiled before. It finds them by covey's source files, so this process must not have
+    changed covey's functions."""
     check_loggers(config.experiment.loggers, config.experiment.logger_options)
-    make_callbacks(config.callbacks)  # what cannot be made is said before anything is left behind
+    make_callbacks(config.callbacks)  # fails here if one cannot be made, before anything is written
     if callbacks:
         Console(0).warn(warning_about_objects(callbacks))
     config, devices = prepare(config)
@@ -137,11 +137,11 @@ def _train_batches(
     programs = get_programs(config, parts, shelf)
     summaries = []
     for batch in (seeds[first : first + at_once] for first in range(0, len(seeds), at_once)):
-        if len(batch) < parts.num_seeds:  # the last, of what is left
+        if len(batch) < parts.num_seeds:  # the last batch, which may be smaller
             parts = build(config, devices, len(batch), seating=seating_of(partners))
             programs = get_programs(config, parts)
         summaries += run_together(batch, parts, programs, callbacks, initial_learner)
-        programs = dataclasses.replace(programs, seconds=0.0)  # the first seed paid
+        programs = dataclasses.replace(programs, seconds=0.0)  # the time counts once
     return summaries
 
 
@@ -153,9 +153,9 @@ def resume(
     trust: bool = False,
     store: ProgramStore | None = None,
 ) -> list[Summary]:
-    """Continues the run in `path`, or every seed's below it, as if it had never stopped; a summary for each.
+    """Continues the run in `path`, or every seed's below it, as if it had never stopped; returns a summary for each.
 
-    Runs that are finished are left as they are. `callbacks` join those that are stored with a run, and `trust` lets it
+    Finished runs are left alone. `callbacks` join those that are stored with a run, and `trust` lets it
     import its code (trust.py).
     """
     seeds = runs_to_resume(path, overrides, callbacks, trust)
@@ -171,7 +171,7 @@ def runs_to_resume(
 ) -> list[tuple[Config, RunDirectory]]:
     """The runs at `path` that have something left to do, each with its configuration. Writes nothing.
 
-    A seed that is finished is among them where it trained at once with one that is not: together they have their bits.
+    A finished seed is included if it trained at once with an unfinished one: only together do they give the same bits.
     """
     seeds, finished = [], {}
     for directory in run_directories(path):
@@ -194,12 +194,12 @@ def runs_to_resume(
 
 
 def check_frames(config: Config, run: RunDirectory) -> None:
-    """Raises where a run has trained for longer than it is asked to."""
+    """Raises UsageError where a run has already trained for longer than it is asked to."""
     experiment = config.experiment
     done = max(Checkpoints(run.checkpoints).iterations(), default=0) * experiment.frames_per_iteration
     if done - experiment.frames_per_iteration >= experiment.frames:  # frames round up to whole iterations
         raise UsageError(
-            f"{run.path} has trained for {done:,} frames, so experiment.frames={experiment.frames} cannot be its end; "
+            f"{run.path} has trained for {done:,} frames already, more than experiment.frames={experiment.frames}; "
             "nothing was changed"
         )
 
@@ -220,7 +220,7 @@ def _resume_batches(
         shelf = Shelf.of(store, config, devices, len(batch), configs_of(partners))
         parts = build(config, devices, len(batch), trace=shelf.kept is None, seating=seating_of(partners))
         initial_learner = initial_learner_from(source, parts)
-        if number == 0:  # all at once, now that the checks are passed: the seeds that wait must know how far to train
+        if number == 0:  # for all seeds, now that the checks have passed: seeds that wait must know how far to train
             for own_config, own_run in seeds:
                 if own_run.config != to_dict(own_config):
                     own_run.rewrite_config(to_dict(own_config))
@@ -234,7 +234,7 @@ def _resume_batches(
 def resumed_together(
     seeds: Sequence[tuple[Config, RunDirectory]], callbacks: Sequence[Callback]
 ) -> list[list[tuple[Config, RunDirectory]]]:
-    """Batches of seeds that trained at once: of one configuration, and with an iteration from which all can go on."""
+    """Batches of seeds that trained at once: one configuration, and an iteration from which all can continue."""
     batches: list[tuple[Config, set[int], list[tuple[Config, RunDirectory]]]] = []
     for config, run in seeds:
         shared = dataclasses.replace(config, seed=0, run_dir=None)
@@ -251,7 +251,7 @@ def resumed_together(
 
 
 def has_begun(run: RunDirectory) -> bool:
-    """Whether a run has a checkpoint to go on from."""
+    """Whether a run has a checkpoint to continue from."""
     return bool(Checkpoints(run.checkpoints).iterations())
 
 
@@ -261,7 +261,7 @@ def prepare(config: Config) -> tuple[Config, list[Any]]:
     if not config.jit:
         config = dataclasses.replace(config, experiment=dataclasses.replace(config.experiment, devices=1))
     config = with_devices(config, num_available(platform))
-    if config.experiment.schedule_frames is None:  # a resumed run that goes on for longer keeps its schedules
+    if config.experiment.schedule_frames is None:  # stored, so that a run that is extended keeps its schedules
         experiment = dataclasses.replace(config.experiment, schedule_frames=config.experiment.frames)
         config = dataclasses.replace(config, experiment=experiment)
     return config, start_jax(platform, config.experiment.devices or 1)
@@ -273,13 +273,13 @@ def with_seeds_at_once(
     callbacks: Sequence[Callback],
     partners: TrainingPartners | None = None,
 ) -> Config:
-    """`config` with `seeds_at_once` settled: as given, or on an accelerator as many as there are and fit.
+    """`config` with `seeds_at_once` settled: as given, or on an accelerator as many as fit.
 
-    A CPU is not faster with several seeds in one program, and there each is to give the bits that it gives alone.
+    A CPU is not faster with several seeds in one program, and there each seed must give the same bits as alone.
     """
     alone, asked = why_alone(config, callbacks), config.experiment.seeds_at_once
     if alone and asked is not None and asked > 1 and config.jit:
-        raise UsageError(f"experiment.seeds_at_once={asked} cannot be: {alone}")
+        raise UsageError(f"experiment.seeds_at_once={asked} is not possible: {alone}")
     if alone or (asked is None and devices[0].platform == "cpu"):
         number = 1
     else:
@@ -296,7 +296,7 @@ def why_alone(config: Config, callbacks: Sequence[Callback]) -> str | None:
 
 
 def num_fitting(config: Config, devices: Sequence[Any], partners: TrainingPartners | None = None) -> int:
-    """How many seeds' stored experience the devices can hold beside what else they must, at least one."""
+    """How many seeds' stored experience fits into the devices' memory, at least one."""
     if not config.experiment.stored_frames:
         return MOST_AT_ONCE
     free = available_bytes(list(devices))
@@ -335,7 +335,7 @@ def run_together(
     callbacks: Sequence[Callback],
     initial_learner: Callable[[PyTree], PyTree] | None,
 ) -> list[Summary]:
-    """Trains the seeds that `parts` is made for, one or several at once, with new callbacks of the stored names."""
+    """Trains the seeds that `parts` is made for, one or several at once. Callbacks with stored names are made here."""
     config = seeds[0][0]
     callbacks = [*make_callbacks(config.callbacks), *callbacks]
     experiment = config.experiment
@@ -387,8 +387,10 @@ def describe_opposition(spec: EnvSpec, best_by: str, opponents: Sequence[str] = 
 
 
 def describe_rounding(experiment: ExperimentConfig, frames_per_iteration: int) -> str:
-    """What was rounded up to whole iterations, if that changes it by more than one percent and it is not an interval
-    longer than the run; otherwise empty."""
+    """Says what was rounded up to whole iterations. Empty if nothing changes by more than one percent.
+
+    Intervals longer than the run are left out.
+    """
     rounded = {
         name: (value, -(-value // frames_per_iteration) * frames_per_iteration)
         for name in ("frames", "evaluation_interval", "checkpoint_interval")
@@ -422,7 +424,7 @@ def describe(config: Config, parts: Parts) -> dict[str, Any]:
 
 
 def initial_learner_from(source: Source | None, parts: Parts) -> Transfer | None:
-    """What puts `init_from`'s run into a learner, and one line about it; raises UsageError where nothing fits."""
+    """The transfer from the run of `init_from`, after one line about it. Raises UsageError where nothing fits."""
     if source is None:
         return None
     transfer = plan_transfer(source, parts.algorithm)

@@ -62,16 +62,16 @@ CALLBACK = re.compile(r'custom_call_target="[^"]*callback')
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KeptExperiment:
-    """The digests of an experiment's programs, the names that training and evaluation have for their outputs, and the
-    modules from which all that was made."""
+    """The digests of an experiment's programs, the names of the outputs of training and evaluation, and the modules
+    that all this was made from."""
 
     digests: dict[str, str]
     metrics: list[str]
     values: list[str]
-    modules: dict[str, list[Any]]  # that were loaded: their files, as `describe_file` has them
+    modules: dict[str, list[Any]]  # the files of loaded modules, as `describe_file` gives them
 
     def signatures(self, parts: Parts) -> dict[str, tuple[tuple[Any, ...], Any]]:
-        """The arguments and outputs of each program, as trees of whatever leaves."""
+        """The arguments and outputs of each program, as trees. Their leaves do not matter."""
         key = example_key(parts.num_seeds)
         state = state_shapes(parts.loop, key)
         return {
@@ -93,7 +93,7 @@ class ProgramStore:
     def default(cls) -> ProgramStore | None:
         """The user's own; None where JAX's cache is configured, or where nothing can be kept safely.
 
-        Found once: after `replace_jax_cache`, JAX's cache would seem to be switched off by the user.
+        Decided once: after `replace_jax_cache` it would seem that the user had switched JAX's cache off.
         """
         if os.environ.get("JAX_COMPILATION_CACHE_DIR") or not jax.config.values["jax_enable_compilation_cache"]:
             return None
@@ -109,7 +109,7 @@ class ProgramStore:
         return cls(folder)
 
     def replace_jax_cache(self) -> None:
-        """Switches JAX's cache off for the process: what came out of it cannot be written out again."""
+        """Switches JAX's cache off for the process: a program that came out of it cannot be written out again."""
         if jax.config.values["jax_enable_compilation_cache"]:
             jax.config.update("jax_enable_compilation_cache", False)
             compilation_cache.reset_cache()  # else it remembers that it is on
@@ -124,12 +124,12 @@ class ProgramStore:
         compiled = self.load(name, devices, lowered.in_tree, lowered.out_tree)
         if compiled is None:
             compiled = compile_lowered(lowered, options)
-            # Meanwhile training begins. No daemon: the process waits with its end until the program is kept.
+            # Training begins meanwhile. Not a daemon: the process ends only after the program is written.
             threading.Thread(target=self._save, args=(name, compiled)).start()
         return compiled, name
 
     def load(self, name: str, devices: Sequence[Any], in_tree: PyTreeDef, out_tree: PyTreeDef) -> Compiled | None:
-        """The program of that digest; None where there is none that is intact."""
+        """The program with that digest; None where it is missing or damaged."""
         path = self.folder / "programs" / name
         try:
             program = self._read(path)
@@ -146,7 +146,7 @@ class ProgramStore:
             return None
 
     def _save(self, name: str, compiled: Compiled) -> None:
-        """Keeps a program if it can be; nothing depends on it."""
+        """Keeps a program if possible; nothing depends on it."""
         try:
             if CALLBACK.search(compiled.as_text() or ""):  # the address of a function of this process is in the code
                 return
@@ -192,7 +192,7 @@ class ProgramStore:
                 temporary.unlink(missing_ok=True)
 
     def _prune(self) -> None:
-        """Removes what was not used for longest, beyond `most_bytes`. Others may write and remove meanwhile."""
+        """Removes the least recently used files beyond `most_bytes`. Other processes may write and remove meanwhile."""
         entries = []
         for parent, _, names in os.walk(self.folder):
             for name in names:
@@ -225,7 +225,7 @@ class Shelf:
         partners: Sequence[Config] = (),
     ) -> Shelf:
         """`partners` are the configurations of other runs that play beside the team."""
-        if store is None or not config.jit:  # without programs, what is compiled is small and many: JAX's cache has it
+        if store is None or not config.jit:  # jit=false compiles many small pieces, which JAX's cache keeps
             return cls()
         store.replace_jax_cache()
         name = experiment_name(config, devices, num_seeds, partners)
@@ -254,7 +254,7 @@ class Shelf:
         return as_programs(**found, seconds=time.monotonic() - started)
 
     def _compile(self) -> Compile:
-        """Compiles a program, and notes the experiment's as soon as it has all of them."""
+        """A function that compiles and keeps a program, and after the last one notes the experiment."""
         if self.store is None:
             return lambda part, lowered, options: compile_lowered(lowered, options)
         store, name, digests, outputs = self.store, self.name, dict[str, str](), dict[str, Any]()
@@ -282,7 +282,7 @@ def is_private(place: Path | int) -> bool:
 
 
 def start_libraries() -> None:
-    """JAX starts LAPACK when it lowers a program that calls it; a program that is loaded finds it dead, and crashes."""
+    """Starts LAPACK, as JAX does when it lowers a program that calls it; a loaded program would crash without it."""
     from jaxlib import lapack
 
     lapack.prepare_lapack_call("geqrf_ffi", np.float32)
@@ -294,7 +294,7 @@ def start_libraries() -> None:
 def experiment_name(
     config: Config, devices: Sequence[Any], num_seeds: int, partners: Sequence[Config] = ()
 ) -> str | None:
-    """A digest of all that an experiment's programs are made from; None where it would not cover all."""
+    """A digest of all that an experiment's programs are made from; None where a user's own code is part of that."""
     if not config.jit or any(map(has_own_code, (config, *partners))):
         return None
     values = [
@@ -328,7 +328,7 @@ def surroundings() -> dict[str, Any]:
 
 
 def processor() -> list[str]:
-    """What this machine's processor can do: code that was made for another may not run here."""
+    """What this machine's processor can do: code that was compiled for another may not run here."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -339,8 +339,10 @@ def processor() -> list[str]:
 
 @functools.cache
 def sources_digest() -> str:
-    """Of covey's own modules: programs are made from them. As they were when this process began: a worker goes on with
-    what it has loaded, whatever happens to the files."""
+    """A digest of covey's own modules, which programs are made from.
+
+    It is computed once in a process: a worker keeps the code that it has loaded, whatever happens to the files.
+    """
     folder = Path(__file__).parents[2]
     content = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
@@ -352,8 +354,8 @@ def sources_digest() -> str:
 def loaded_modules() -> dict[str, list[Any]] | None:
     """The file of each loaded module, except those of Python itself and of covey, which `sources_digest` covers.
 
-    None where the file of one, covey's included, has changed since this process began: then nobody knows whether what
-    is loaded is what the file says.
+    None where a file, of covey or another package, has changed since this process began: the loaded code may then
+    differ from the file.
     """
     found: dict[str, list[Any]] = {}
     for name, module in list(sys.modules.items()):

@@ -1,7 +1,7 @@
 """The compiled programs of an experiment: reset, training and evaluation.
 
-Training's program takes longest, so it is first, with the reset beside it: XLA leaves a core idle for a quarter of the
-time. Evaluation's is compiled while the first iterations are trained.
+Training's program takes longest, so it comes first, with the reset beside it: XLA leaves a core idle for a quarter of
+the time. Evaluation's is compiled while the first iterations are trained.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from covey.types import Array, PyTree
 
 _T = TypeVar("_T")
 Evaluate = Callable[..., dict[str, Array]]
-Compile = Callable[[str, Lowered, Mapping[str, Any] | None], Compiled]  # of one of the three, with XLA's options
+Compile = Callable[[str, Lowered, Mapping[str, Any] | None], Compiled]  # compiles one of the three, with XLA's options
 NUM_PROGRAMS = 3  # init, advance, evaluate
 
 COMPILED_QUICKLY: dict[str, Any] = {  # on CPUs, for what runs once: compiling would take longer than it saves
@@ -60,9 +60,9 @@ def compile_lowered(lowered: Lowered, options: Mapping[str, Any] | None = None) 
 def compile_parts(
     parts: Parts, compiling: Callable[[str], AbstractContextManager[None]], compile_one: Compile | None = None
 ) -> Programs:
-    """Compiles ahead of any run, so that the time is known and not mixed with training's; `compiling` says what.
+    """Compiles before any run, so that the time is measured apart from training's; `compiling` shows what.
 
-    `compile_one` compiles one of them, or knows where it is kept (covey.experiment.running.program_store).
+    `compile_one` compiles a program, or loads it from where it is kept (covey.experiment.running.program_store).
     """
     start = time.monotonic()
     key = example_key(parts.num_seeds)
@@ -86,7 +86,7 @@ def compile_parts(
 
 
 def in_background(function: Callable[[], _T]) -> Future[_T]:
-    """What `function` gives, computed in a thread of its own; waiting for it can be interrupted by a signal."""
+    """Computes `function()` in a thread of its own. A signal can interrupt waiting for the result."""
     future: Future[_T] = Future()
 
     def run() -> None:
@@ -95,13 +95,13 @@ def in_background(function: Callable[[], _T]) -> Future[_T]:
         except BaseException as error:
             future.set_exception(error)
 
-    # No daemon: Python cannot end while XLA compiles, the process would abort.
+    # Not a daemon: if Python ended while XLA compiles, the process would abort.
     threading.Thread(target=run, name=COMPILING).start()
     return future
 
 
 def fitting(compiled: Compiled) -> Callable[..., tuple[PyTree, dict[str, Array]]]:
-    """`advance` for every train state: JAX forgets how empty arrays are split over devices, programs insist on it."""
+    """`advance` for every state: programs insist on how empty arrays are split over devices, and JAX forgets that."""
     shardings = compiled.input_shardings[0][0]
 
     def advance(state: PyTree, num_iterations: Any) -> tuple[PyTree, dict[str, Array]]:
@@ -122,7 +122,7 @@ def as_programs(*, init: Compiled, advance: Compiled, evaluate: Compiled, second
 def uncompiled(parts: Parts) -> Programs:
     """For `jit=false`: acting and learning run operation by operation, so that breakpoints see values.
 
-    Resets and evaluations do nothing else than these, and stay compiled; so do steps of covey's own tasks.
+    Nobody steps through resets and evaluations, so they stay compiled, and so do steps of covey's own tasks.
     """
 
     def advance(state: PyTree, num_iterations: Any) -> tuple[PyTree, dict[str, Array]]:

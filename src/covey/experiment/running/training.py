@@ -4,7 +4,7 @@ What happens at an iteration depends only on its number, never on the clock: met
 evaluations and checkpoints fall on fixed ones, and only the size of chunks follows the machine's speed. So a run that
 was killed and resumed leaves the same files as one that was not.
 
-Several seeds at once go in step, in one program (loops/online.py), and leave each what it would have left alone.
+Several seeds at once advance in step in one program (loops/online.py), and each leaves its own run directory.
 """
 
 from __future__ import annotations
@@ -40,17 +40,25 @@ ABSOLUTE_ROUNDS = 10  # the absolute metric plays this many times an evaluation'
 
 
 class Callback(Protocol):
-    """A user's own code between chunks; all methods are optional. It may read everything, set coefficients, and set
-    fields that are `changeable`."""
+    """A user's own code between iterations; all methods are optional. It may read everything, set coefficients, and
+    set fields that are `changeable`."""
 
-    def on_iteration(self, training: Training, metrics: Mapping[str, float]) -> None: ...
-    def on_evaluation(self, training: Training, values: Mapping[str, np.ndarray]) -> None: ...
-    def on_end(self, training: Training, summary: Summary) -> None: ...
+    def on_iteration(self, training: Training, metrics: Mapping[str, float]) -> None:
+        """After each iteration, with its metrics by name."""
+        ...
+
+    def on_evaluation(self, training: Training, values: Mapping[str, np.ndarray]) -> None:
+        """After each evaluation, with every metric's values by episode."""
+        ...
+
+    def on_end(self, training: Training, summary: Summary) -> None:
+        """Once, after the last iteration."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluationPlan:
-    """The parameters to evaluate, with which randomness, and of which iteration they are."""
+    """The parameters to evaluate, the key to use, and the iteration that the parameters are from."""
 
     learner: PyTree
     key: Key
@@ -107,7 +115,7 @@ class Training:
         self.num_iterations = self._iterations(experiment.frames)
         self.evaluation_interval = self._iterations(experiment.evaluation_interval)
         self.checkpoint_interval = self._iterations(experiment.checkpoint_interval)
-        self.state: PyTree  # these two from `_start` on
+        self.state: PyTree  # set by `_start`, and so is `best`
         self.best: PyTree
         self.iteration = 0
         self._programs = programs
@@ -126,6 +134,7 @@ class Training:
 
     @property
     def frames(self) -> int:
+        """Frames trained so far."""
         return self.iteration * self.frames_per_iteration
 
     @property
@@ -139,7 +148,7 @@ class Training:
 
     @property
     def coefficients(self) -> dict[str, dict[str, float]]:
-        """The bases that schedules scale, by group."""
+        """The coefficients by group, before schedules scale them."""
         return {group: {k: float(v) for k, v in part.coefficients.items()} for group, part in self.learner.items()}
 
     def set_coefficient(self, name: str, value: float) -> None:
@@ -184,9 +193,9 @@ class Training:
     # ------------------------------------------------------------------------------------------------------ running
 
     def run(self) -> list[Summary]:
-        """Trains to the end, a summary for each seed.
+        """Trains to the end; returns a summary for each seed.
 
-        SIGINT, SIGTERM and SIGHUP save everything and raise Interrupted.
+        On SIGINT, SIGTERM and SIGHUP it saves everything and raises Interrupted.
         """
         with collected_signals() as self._received:
             try:
@@ -195,11 +204,11 @@ class Training:
                     recorder.start_loggers(self.frames)
                 self._train()
                 summaries = self._finish()
-                if self._received:  # the run is done, but not what was to follow, such as the next seed
+                if self._received:  # the run is done, but what should follow, such as the next seed, is not
                     self._interrupt()
             except Stopped:
                 self._leave()
-            except (Interrupted, Diverged, LeaseLost):  # not failures, or recorded already; the last one is not ours
+            except (Interrupted, Diverged, LeaseLost):  # not failures, recorded already, or another process's run
                 raise
             except Exception as error:
                 for recorder in self._recorders:
@@ -211,7 +220,7 @@ class Training:
         return summaries
 
     def _start(self) -> None:
-        """A fresh state, or the newest checkpoint's; files are cut back to where that was."""
+        """Starts from a fresh state or the newest checkpoint, and cuts files back to where that was."""
         self.state = self._compute(self._programs.init, self._keys(Recorder.training_key))
         self._seat_partners()
         self.best = _copy(self._loop.learner(self.state))
@@ -243,7 +252,7 @@ class Training:
             self._change_fields(changes, describe_changes(changes))
 
     def _seat_partners(self) -> None:
-        """Puts in what partners act with; all seeds have the same."""
+        """Puts the partners' parameters into the state; all seeds have the same."""
         learner = self._loop.learner(self.state)
         if isinstance(learner, SeatedActing):
             acting = jax.tree.map(
@@ -253,9 +262,9 @@ class Training:
             self.state = self._loop.with_learner(self.state, dataclasses.replace(learner, partners=partners))
 
     def _restore(self, parts: dict[str, PyTree]) -> list[Restored] | None:
-        """Each seed's newest checkpoint of an iteration that all have intact; None where nothing was saved yet.
+        """Each seed's checkpoint of the newest iteration that all have intact; None where nothing was saved yet.
 
-        Environments are split over devices, and do not fit another number of them: then they are left out.
+        Environments are split over devices. They do not fit another number of devices, and are then left out.
         """
         template = jax.eval_shape(functools.partial(self._of_seed, index=0), parts) if self._together else parts
         devices = self._recorders[0].progress.devices
@@ -290,7 +299,7 @@ class Training:
         split = self._split_over_devices
         if split and not set(split) & set(restored):
             fresh = " and ".join(self._loop.parts[name].label for name in split)
-            self.console.warn(f"another number of devices: {fresh} start afresh, and the bits will differ")
+            self.console.warn(f"another number of devices: {fresh} start again, and the bits will differ")
             return
         for part in self._loop.parts.values():
             if part.left_out is not None:
@@ -319,7 +328,7 @@ class Training:
         return len(self._recorders) > 1
 
     def _train(self) -> None:
-        """Chunk after chunk. With callbacks, each is finished before the next is sent, so that they can steer it."""
+        """Runs all chunks. With callbacks, each is finished before the next is sent, so that they can steer it."""
         first = self._plan_evaluation() if self.iteration == 0 and not self._evaluated else None
         if first is not None and (self.callbacks or not self.config.jit or not self.num_iterations):
             self._evaluate(first)
@@ -331,7 +340,7 @@ class Training:
             seconds = time.monotonic() - pending.started
             self._spend(training=seconds)
             by_seed = self._by_seed(metrics, axis=1)
-            also = "; `covey resume` of the other seeds goes on without it" if self._together else ""
+            also = "; `covey resume` of the other seeds continues without it" if self._together else ""
             try:
                 for recorder, own in zip(self._recorders, by_seed, strict=True):
                     recorder.check_finite(own, self.iteration, also)
@@ -344,7 +353,7 @@ class Training:
             self._chunk_size = _next_chunk_size(size, seconds, self._loop.max_iterations)
             due = self._is_due(self.evaluation_interval)
             evaluation = self._dispatch_evaluation(self._plan_evaluation()) if due else None
-            interrupted = bool(self._received)  # looked at once: a signal that comes later waits for the next chunk
+            interrupted = bool(self._received)  # read once: a signal that comes later waits for the next chunk
             save = self._is_due(self.checkpoint_interval) or interrupted
             # Callbacks may set coefficients, which are saved too: with them, the state is copied afterwards.
             saved_state = self._on_host(self._parts_to_save()) if save and not self.callbacks else None
@@ -374,7 +383,7 @@ class Training:
                 self._up_to_date = False
 
     def _compute(self, program: Callable[..., Any], *arguments: Any) -> Any:
-        """Runs a program. Uncompiled, it may take minutes, and signals leave it in the middle."""
+        """Runs a program. Uncompiled, it may take minutes, so signals may interrupt it."""
         with self._received.raised(not self.config.jit):
             return program(*arguments)
 
@@ -399,16 +408,16 @@ class Training:
 
     @property
     def _evaluated(self) -> bool:
-        """Whether the parameters of the beginning were evaluated."""
+        """Whether the initial parameters were evaluated."""
         return all(recorder.evaluated for recorder in self._recorders)
 
     def _plan_evaluation(self) -> EvaluationPlan:
-        """Of the parameters as they are now: the next chunk takes their memory, hence the copy."""
+        """A plan for the current parameters, which are copied because the next chunk reuses their memory."""
         key = self._keys(functools.partial(Recorder.evaluation_key, iteration=self.iteration))
         return EvaluationPlan(learner=_copy(self._loop.learner(self.state)), key=key, iteration=self.iteration)
 
     def _dispatch_evaluation(self, plan: EvaluationPlan) -> Evaluation:
-        """Sent before the next chunk, so that it need not wait for it."""
+        """Sends an evaluation to the device, before the next chunk so that it need not wait for that."""
         started = time.monotonic()
         evaluate = self._programs.evaluation()
         ready = time.monotonic()
@@ -425,7 +434,7 @@ class Training:
         self._record_evaluation(self._wait_for_evaluation(evaluation), plan)
 
     def _record_evaluation(self, values: dict[str, np.ndarray], plan: EvaluationPlan) -> list[bool]:
-        """Records an evaluation, and keeps its parameters where they are the best so far: which, by seed."""
+        """Records an evaluation, and keeps its parameters where they are the best so far; returns where, by seed."""
         by_seed = self._by_seed(values, axis=0)
         improved = [
             recorder.record_evaluation(own, plan.iteration)
@@ -497,11 +506,11 @@ class Training:
         for recorder in self._recorders:
             recorder.checkpoints.wait()
         path = self.run_directory.path.parent if self._together else self.run_directory.path
-        self.console.line(f"interrupted: saved at {self.frames:,} frames; `covey resume {path}` goes on")
+        self.console.line(f"interrupted: saved at {self.frames:,} frames; `covey resume {path}` continues")
         raise Interrupted(self._received[0])
 
     def _leave(self) -> None:
-        """After a signal in the middle of an uncompiled program: saves what was there before it, if that is whole."""
+        """After a signal in the middle of an uncompiled program: saves the state before it, if that is complete."""
         if self._up_to_date and self.iteration:
             self._save(self._on_host(self._parts_to_save()), self.iteration)
             self._interrupt()
@@ -532,7 +541,7 @@ class Training:
 
     @functools.cached_property
     def _seconds_collecting(self) -> float:
-        """In an iteration of all seeds."""
+        """Seconds that an iteration of all seeds spends collecting."""
         assert self._loop.collect is not None
         with self.console.compiling("collection, to time it"):
             collect = self._loop.collect.lower(self.state).compile()
@@ -558,7 +567,7 @@ class Training:
         ]
 
     def _spend(self, *, compiling: float = 0.0, training: float = 0.0, evaluating: float = 0.0) -> None:
-        """Of seeds that train at once, each pays its share."""
+        """Adds to the time spent. Seeds that train at once share it equally."""
         for recorder in self._recorders:
             recorder.progress.seconds_compiling += compiling / len(self._recorders)
             recorder.progress.seconds_training += training / len(self._recorders)
@@ -588,16 +597,16 @@ def _next_chunk_size(size: int, seconds: float, largest: int) -> int:
 
 
 def _copy(tree: PyTree) -> PyTree:
-    """By the runtime: `jnp.copy` would load a compiled program for every shape."""
+    """A copy made by the runtime: `jnp.copy` would load a compiled program for every shape."""
     return jax.tree.map(lambda leaf: jax.device_put(leaf, leaf.sharding, may_alias=False), tree)
 
 
 def _put_like(values: PyTree, like: PyTree) -> PyTree:
-    """Host arrays to where the arrays of `like` are."""
+    """Puts host arrays where the arrays of `like` are."""
     return jax.tree.map(lambda value, old: jax.device_put(value, old.sharding), values, like)
 
 
 @jax.jit
 def _choose(better: Array, new: PyTree, old: PyTree) -> PyTree:
-    """By seed, `new` where `better [S]`."""
+    """`new` for the seeds where `better [S]`, and `old` for the others."""
     return jax.tree.map(lambda a, b: jnp.where(better.reshape(-1, *[1] * (a.ndim - 1)), a, b), new, old)

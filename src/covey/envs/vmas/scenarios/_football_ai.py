@@ -1,9 +1,9 @@
 """A football team that plays by itself: one player dribbles the ball to the goal, the others look for good positions.
 
-Who has the ball or is best placed to get it dribbles: it runs a curve that ends behind the ball, in the direction in
-which the ball should go. Every other player compares where it was going with two random places, one around the ball and
-one around itself, and goes to the best. Both ways are cubic splines, planned again in every step, of which a player
-follows the first hundredth.
+The player that has the ball, or is best placed to get it, dribbles: it runs a curve that ends behind the ball, in the
+direction in which the ball should go. Every other player compares where it was going with two random places, one around
+the ball and one around itself, and goes to the best. Both paths are cubic splines, planned again in every step, of
+which a player follows the first hundredth.
 
 Three strengths between 0 and 1 weaken a team: `speed` of its moves, `decision` of who goes for the ball and which
 place is best, `precision` of where it goes.
@@ -24,7 +24,7 @@ from covey.types import Array, Key, pytree
 
 GAIN = 25.0  # from the error in position and velocity to the action
 LOOKAHEAD = 0.01  # of the spline, which goes from 0 to 1
-POSSESSION_SECONDS = 0.5  # the ball is nearest to whom it will be nearest in this time
+POSSESSION_SECONDS = 0.5  # who goes for the ball depends on the distances after this time
 SEARCH_DEVIATION = 0.5  # of the random places that are compared
 NUM_SEARCHED = 2
 NUM_COMPARED = 1 + NUM_SEARCHED  # with the place that it was going to
@@ -76,7 +76,7 @@ class FootballPolicy:
         return {"target": nowhere, "target_from_ball": nowhere} | self.draw(key)
 
     def draw(self, key: Key) -> dict[str, Array]:
-        """The chance in one step's decisions: standard normal numbers."""
+        """The random numbers of one step's decisions, all standard normal."""
         n = self.num_players
         shapes: dict[str, tuple[int, ...]] = {"searched": (n, NUM_SEARCHED, 2)}
         if self.decision != 1:
@@ -91,7 +91,7 @@ class FootballPolicy:
     def play(
         self, world: WorldState, memory: dict[str, Array], num_points: int = 0
     ) -> tuple[Array, dict[str, Array], list[Array]]:
-        """Actions `[N, 2]` in −1…1, what is remembered of them, and points of the players' ways, each `[N, 2]`."""
+        """Actions `[N, 2]` in −1…1, what is remembered of them, and points of the players' paths, each `[N, 2]`."""
 
         @environments_last
         def decide(
@@ -147,7 +147,7 @@ class FootballPolicy:
         if self.decision != 1:
             claim = (
                 claim + 0.5 * (1 - self.decision) ** 2 * memory["claim_error"][: self.num_players]
-            )  # recorded ones go on
+            )  # recordings have further entries
         return jnp.argmin(claim, 0) == column(np.arange(self.num_players), claim)
 
     def dribble(self, scene: Scene) -> tuple[Vector, Vector, Vector]:
@@ -155,7 +155,7 @@ class FootballPolicy:
         position, ball = scene.position[self.players], scene.position[self.ball]
         onward = (scene.position[self.target_net] - ball).direction()
         dribble_speed = 0.16 + 0.16 * self.speed
-        behind = ball - onward * (0.6 * (ball - position).norm())  # aimed at first, so that the way is a curve
+        behind = ball - onward * (0.6 * (ball - position).norm())  # aimed at first, so that the path is a curve
         approach = (behind - position).direction()
         hit = ball - (onward + approach * 0.5).direction() * (0.7 * column(self.contact, position.x))
         return hit, onward * dribble_speed, approach * dribble_speed
@@ -163,7 +163,7 @@ class FootballPolicy:
     # -------------------------------------------------------------------------------------------------- positioning
 
     def best_place(self, scene: Scene, memory: dict[str, Array]) -> Vector:
-        """For each player, of the last target, which moves with the ball, and random places."""
+        """For each player, the best of its last target, which moves with the ball, and random places."""
         position, ball = scene.position[self.players], scene.position[self.ball]
         deviation = SEARCH_DEVIATION * (1 + 3 * (1 - self.decision))
         around_ball, around_self = (
@@ -175,7 +175,7 @@ class FootballPolicy:
         if self.decision != 1:
             weakness = 1 - self.decision
             values = [value + weakness * memory["value_error"][:, i] for i, value in enumerate(values)]
-            values[0] = values[0] + 3 * weakness  # a weak team rarely thinks again
+            values[0] = values[0] + 3 * weakness  # a weak team rarely changes its mind
         best, best_value = places[0], values[0]
         for place, value in zip(places[1:], values[1:], strict=True):
             best = choose(value > best_value, place, best)

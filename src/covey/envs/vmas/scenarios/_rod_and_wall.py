@@ -44,7 +44,7 @@ AT_GOAL = 0.01  # in distance and in angle
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RodAndWallConfig(VmasConfig):
     time_limit: int = 500
-    n_passages: int  # boxes that the wall lacks
+    n_passages: int  # boxes left out of the wall
     fixed_passage: bool  # the gaps are always in the same place; false: anywhere
     joint_length: float  # length of the rod, above 0
     random_start_angle: bool  # the rod starts at any angle; false: level
@@ -59,7 +59,7 @@ class RodAndWallConfig(VmasConfig):
     pos_shaping_factor: float = 1.0  # weight of the progress of the rod's position
     rot_shaping_factor: float = 1.0  # weight of the progress of the rod's angle
     collision_reward: float = 0.0  # reward for each body that touches the wall
-    energy_reward_coeff: float = 0.0  # weight of the force that both agents use, in a penalty
+    energy_reward_coeff: float = 0.0  # weight of a penalty on the force that both agents use
     obs_noise: float = 0.0  # observations have uniform noise of ± this
 
     def __post_init__(self) -> None:
@@ -123,7 +123,7 @@ class RodAndWall(Scenario):
         raise NotImplementedError
 
     def shaping(self, world: WorldState) -> dict[str, Array]:
-        """What is to become small: `place_before` and `angle_before` the passage, `place_after` and `angle_after`."""
+        """What should become small: `place_before` and `angle_before` the passage, `place_after` and `angle_after`."""
         raise NotImplementedError
 
     def angle_passed(self, world: WorldState) -> Array:
@@ -219,7 +219,7 @@ class RodAndWall(Scenario):
         half, radius = self.config.joint_length / 2 * jnp.abs(unit(angle)), max(self.radii)
         most = SEMIDIM - radius - half
         least = jnp.stack([-most[0], 2 * radius + BOX.width / 2 + half[1]])
-        # Where there is no room at all the bounds are the wrong way round, and VMAS draws between them all the same.
+        # Where there is no room at all the bounds are the wrong way round, and VMAS still draws between them.
         return most + (least - most) * jax.random.uniform(key, (2,))
 
     def place_boxes(self, gaps: Array) -> Array:

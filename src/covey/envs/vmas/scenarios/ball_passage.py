@@ -30,7 +30,7 @@ GOAL_DISTANCE = 0.01
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BallPassageConfig(VmasConfig):
     time_limit: int = 500
-    n_passages: int = 1  # boxes that the wall lacks
+    n_passages: int = 1  # boxes left out of the wall
     fixed_passage: bool = False  # the gaps are in the middle of the wall; false: anywhere
     random_start_angle: bool = True  # the line through agents and ball starts at any angle; false: upright
 
@@ -41,8 +41,8 @@ class BallPassageConfig(VmasConfig):
 
 
 class BallPassage(Scenario):
-    """Reward, the same for both: how much nearer the ball came to a gap, once past the wall to the goal; a penalty for
-    each touch of a body and a piece of the wall. Reaching the goal ends the episode, and so does the ball at the edge.
+    """Reward, the same for both: how much nearer the ball came to a gap or, once past the wall, to the goal; a penalty
+    for each body that touches a piece of the wall. The episode ends when the ball reaches the goal or the edge.
     """
 
     metric_specs: ClassVar = {
@@ -106,7 +106,7 @@ class BallPassage(Scenario):
         return self.begin(world)
 
     def place_wall(self, key: Key) -> Array:
-        """Where the pieces of the wall are, `[NUM_BOXES, 2]`: from left to right, or in any order."""
+        """Where the pieces of the wall are, `[NUM_BOXES, 2]`: from left to right, or in random order."""
         x = -SEMIDIM - RADIUS + BOX_LENGTH * (np.arange(NUM_BOXES) + 0.5)
         places = jnp.asarray(np.stack([x, np.zeros_like(x)], -1), jnp.float32)
         return places if self.config.fixed_passage else jax.random.permutation(key, places)

@@ -35,8 +35,9 @@ class DiscoveryConfig(VmasConfig):
     lidar_range: float = 0.35  # how far an agent sees by lidar
     covering_range: float = 0.25  # distance from which an agent covers a target
     agents_per_target: int = 2  # agents that must be in `covering_range` at once to cover a target, from 1 to n_agents
-    targets_respawn: bool = True  # covered targets move to a random place; false: they are gone
-    # who gets which reward; shared: everyone gets half of the sum over all agents; individual: only for its own targets
+    targets_respawn: bool = True  # covered targets move to a random place; false: they disappear
+    # who receives which reward; shared: everyone receives half of the sum over all agents; individual: each agent only
+    # for its own targets
     reward: Reward = Reward.shared
     x_semidim: float = 1.0  # half the width of the world
     y_semidim: float = 1.0  # half the height of the world
@@ -44,9 +45,9 @@ class DiscoveryConfig(VmasConfig):
     use_agent_lidar: bool = False  # agents see each other too, with a second lidar
     n_lidar_rays_entities: int = 15  # rays of the lidar that sees targets
     n_lidar_rays_agents: int = 12  # rays of the lidar that sees agents; only with `use_agent_lidar`
-    agent_collision_penalty: float = 0.0  # reward for each other agent that an agent touches, so below 0
+    agent_collision_penalty: float = 0.0  # reward, usually below 0, for each other agent that an agent touches
     covering_rew_coeff: float = 1.0  # reward for a covered target
-    time_penalty: float = 0.0  # reward in each step, so below 0
+    time_penalty: float = 0.0  # reward in each step, usually below 0
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -27,7 +27,7 @@ class DispersionConfig(VmasConfig):
 
     n_agents: int = 4  # agents, from 1 up
     n_food: int = 4  # pieces of food, from 1 up
-    # who gets which reward; shared: everyone gets 1 for each piece; individual: those who are at it divide it
+    # who receives which reward; shared: everyone receives 1 for each piece; individual: the agents at a piece divide it
     reward: Reward = Reward.shared
     food_radius: float = 0.02  # radius of a piece of food, above 0
     penalise_by_time: bool = False  # an agent that would earn nothing in a step receives a small penalty
@@ -99,8 +99,8 @@ class Dispersion(Scenario):
         return jnp.concatenate([position, velocity, food], -1)
 
     def potential(self, state: ScenarioState) -> Array:
-        """For each agent, minus the way to the nearest piece that is left, and minus the number of them, so that it is
-        no loss when the nearest is eaten and another one is the nearest."""
+        """For each agent, minus the distance to the nearest piece that is left, and minus the number of pieces left, so
+        that nothing is lost when the nearest is eaten and another one becomes the nearest."""
         eaten = state.memory["eaten"]
         nearest = jnp.where(eaten, jnp.inf, norm(self.to_food(state.world))).min(axis=-1)
         return -jnp.where(jnp.all(eaten), 0.0, nearest) - jnp.sum(~eaten)

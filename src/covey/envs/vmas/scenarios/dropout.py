@@ -22,7 +22,7 @@ GREATEST_ACTION = math.sqrt(2)  # the length of an action with both components a
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DropoutConfig(VmasConfig):
     n_agents: int = 4  # agents, from 1 up
-    energy_coeff: float = 0.02  # weight of the energy that all agents' actions take, in a penalty for all
+    energy_coeff: float = 0.02  # weight of a penalty, the same for all, on the energy that all agents' actions take
     start_same_point: bool = False  # all agents start in the middle; false: anywhere
 
     def __post_init__(self) -> None:

@@ -112,7 +112,7 @@ class Flocking(Scenario):
         shaping = self.shaping(distances)
         colliding = (distances - 2 * Sphere().radius <= COLLISION_GAP) & self.others
         penalty = self.config.collision_reward * colliding.sum(-1)
-        with_target = colliding[:, 0].sum()  # seen from one side only, the others from both
+        with_target = colliding[:, 0].sum()  # counted once, other pairs twice
         state = state.remember(shaping=shaping, time=memory["time"] + 1, collisions=(colliding.sum() + with_target) / 2)
         return memory["shaping"] - shaping + penalty, state
 

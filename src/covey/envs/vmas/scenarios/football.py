@@ -44,7 +44,7 @@ class FootballConfig(VmasConfig):
     n_blue_agents: int = 3  # agents of the blue team, from 1 up
     n_red_agents: int = 3  # agents of the red team; 0 only if red plays by itself
     ai_red_agents: bool = True  # red plays by a built-in policy and does not learn
-    ai_blue_agents: bool = False  # blue plays by a built-in policy and does not learn; not both teams can
+    ai_blue_agents: bool = False  # blue plays by a built-in policy and does not learn; only one team can
     # blue has two fast attackers, two defenders and a slow goalkeeper; needs n_blue_agents=5
     physically_different: bool = False
 
@@ -91,7 +91,7 @@ class FootballConfig(VmasConfig):
 
     observe_teammates: bool = True  # agents see their teammates
     observe_adversaries: bool = True  # agents see the opponents
-    dict_obs: bool = False  # only false: observations are always vectors here
+    dict_obs: bool = False  # must be false: observations are always vectors here
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -152,7 +152,7 @@ def make_pitch(c: FootballConfig) -> dict[str, Piece]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Role:
-    """What a player has more than others, in the config's units."""
+    """What is added to the config's values for a player."""
 
     size: float = 0.0
     u_multiplier: float = 0.0
@@ -199,7 +199,7 @@ class Team:
 
     @property
     def mirror(self) -> np.ndarray:
-        """Turns vectors such that the team attacks to the right."""
+        """Multiplied by this, vectors are as if the team attacked to the right."""
         return np.array([self.ahead, 1.0], np.float32)
 
     def own(self, memory: dict[str, Array]) -> dict[str, Array]:
@@ -214,8 +214,9 @@ class Team:
 
 
 class Football(Scenario):
-    """Reward, the same for a team: ±100 for a goal, and while the ball comes nearer to the opponents' goal, or, as long
-    as it lies still and nobody is near, the team's nearest agent to the ball."""
+    """Reward, the same for a whole team: ±`scoring_reward` for a goal, and how much nearer the ball came to the
+    opponents' goal. As long as the ball lies still and nobody is near, also how much nearer the team's nearest agent
+    came to it."""
 
     metric_specs: ClassVar = {
         "blue_goals": MetricSpec(reduction="sum"),
@@ -418,7 +419,7 @@ class Football(Scenario):
         return jnp.sum(rotate(jnp.stack([shot, jnp.zeros_like(shot)], -1), angle), 0)
 
     def show(self, team: Team, ways: list[Array], state: ScenarioState) -> ScenarioState:
-        """With the landmarks that mark the ways of a team that plays by itself."""
+        """`state` with the landmarks that mark the paths of a team that plays by itself."""
         if not ways:
             return state
         rows = self.world.indices(rf"{team.name.capitalize()} \d+ Trajectory \d+")
@@ -433,7 +434,7 @@ class Football(Scenario):
         return inside & (x > self.goal_x), inside & (x < -self.goal_x)
 
     def distances(self, team: Team, world: WorldState) -> dict[str, Array]:
-        """Of the ball to the goal that the team attacks, and of its nearest agent to the ball."""
+        """From the ball to the goal that the team attacks, and from its nearest agent to the ball."""
         ball = world.position[self.ball]
         goal = np.array([team.ahead * self.goal_x, 0.0], np.float32)
         return {
@@ -464,8 +465,8 @@ class Football(Scenario):
         return jnp.concatenate(rewards), state
 
     def potential(self, state: ScenarioState) -> Array:
-        """For each agent that learns, minus the way to where it can push the ball towards the opponents' goal, until
-        someone scores."""
+        """For each agent that learns, minus the distance to where it can push the ball towards the opponents' goal,
+        until someone scores."""
         ball = state.world.position[self.ball]
         ways = []
         for team in self.learning:

@@ -41,18 +41,18 @@ class GiveWayConfig(VmasConfig):
     observe_rel_pos: bool = False  # agents see where the other is, from their own position
     pos_shaping_factor: float = 1.0  # weight of the progress of both towards their goals
     final_reward: float = 0.01  # reward in each step in which all agents are at their goals
-    energy_rew_coeff: float = 0.0  # weight of the force that an agent uses, in a penalty
-    agent_collision_penalty: float = 0.0  # reward for touching another agent, so below 0
-    passage_collision_penalty: float = 0.0  # reward for touching the recess, so below 0
-    obstacle_collision_penalty: float = 0.0  # reward for touching other walls, so below 0
+    energy_rew_coeff: float = 0.0  # weight of a penalty on the force that an agent uses
+    agent_collision_penalty: float = 0.0  # reward, usually below 0, for touching another agent
+    passage_collision_penalty: float = 0.0  # reward, usually below 0, for touching the recess
+    obstacle_collision_penalty: float = 0.0  # reward, usually below 0, for touching other walls
     use_velocity_controller: bool = True  # actions are velocities, pursued by a controller; false: forces
-    min_input_norm: float = 0.08  # velocity commands below this mean to stay where one is
+    min_input_norm: float = 0.08  # velocity commands below this norm stop the agent
     dt_delay: int = 0  # steps by which velocity commands arrive late, from 0 up
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.dt_delay < 0:
-            raise ValueError(f"dt_delay must not be negative, as {self.dt_delay} is")
+            raise ValueError(f"dt_delay must not be negative, but is {self.dt_delay}")
         if self.v_range <= 0 or self.a_range <= 0:
             raise ValueError("v_range and a_range must be positive")
 
@@ -213,7 +213,7 @@ def velocity_control(max_force: float) -> VelocityControl:
 
 
 def limit_command(u: Array, fastest: float, slowest: float) -> Array:
-    """Velocity commands `[A, 2]` no longer than `fastest`, and none shorter than `slowest`: those stand still."""
+    """Velocity commands `[A, 2]` no longer than `fastest`, and 0 where they are shorter than `slowest`."""
     u = limit_length(Vector.of(u), np.full(len(u), fastest, np.float32)).stack()
     return jnp.where(norm(u)[:, None] < slowest, 0.0, u)
 

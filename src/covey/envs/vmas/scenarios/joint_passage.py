@@ -74,7 +74,7 @@ class JointPassage(RodAndWall):
         num = self.config.n_passages
         if self.config.fixed_passage:
             return jnp.asarray(fixed_gaps(num))
-        return jax.random.randint(key, (num,), 0, NUM_BOXES - 1)  # the last place has never a gap; two may coincide
+        return jax.random.randint(key, (num,), 0, NUM_BOXES - 1)  # the last place never has a gap; two may coincide
 
     def draw_start(self, key: Key) -> tuple[Array, Array]:
         key_angle, key_end = jax.random.split(key)

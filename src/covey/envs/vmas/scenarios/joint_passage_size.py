@@ -23,7 +23,7 @@ from covey.types import Array, Key
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JointPassageSizeConfig(RodAndWallConfig):
-    n_passages: int = 3  # boxes that the wall lacks: two for the big gap, one or two for the small one
+    n_passages: int = 3  # boxes left out of the wall: two for the big gap, one or two for the small one
     fixed_passage: bool = False
     joint_length: float = 0.52
     random_start_angle: bool = False  # without effect, as in VMAS: the rod starts upright, either way up
@@ -41,8 +41,9 @@ class JointPassageSizeConfig(RodAndWallConfig):
 
 
 class JointPassageSize(RodAndWall):
-    """Reward, the same for both: how much nearer the rod came to the middle between the gaps, after the passage to the
-    goal, and always to lying so that each agent fits through its gap. Penalties for touching the wall and for effort.
+    """Reward, the same for both: how much nearer the rod came to the middle between the gaps or, after the passage, to
+    the goal, and always to an angle at which each agent fits through its gap. Penalties for touching the wall and for
+    effort.
     """
 
     radii = (RADIUS, 3 * RADIUS)
@@ -94,7 +95,7 @@ class JointPassageSize(RodAndWall):
         return norm(world.position[self.rod] - self.seen_gaps(world).mean(0))
 
     def begin(self, world: WorldState, **drawn: Array) -> ScenarioState:
-        # VMAS multiplies by its factor once at the start of an episode, and twice thereafter.
+        # VMAS multiplies by its factor once at the start of an episode, and twice afterwards.
         first = {"place_before": self.config.pos_shaping_factor * self.to_passage(world)}
         return super().begin(world, **(first | drawn))
 

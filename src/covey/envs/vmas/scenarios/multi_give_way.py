@@ -48,13 +48,13 @@ class MultiGiveWayConfig(VmasConfig):
     obs_noise: float = 0.0  # observations have uniform noise of ± this
     box_agents: bool = False  # agents are boxes; false: discs
     linear_friction: float = 0.1  # friction between agents and ground
-    min_input_norm: float = 0.08  # velocity commands below this mean to stay where one is
-    # who gets which reward; shared: everyone gets the sum of all progress; individual: only its own
+    min_input_norm: float = 0.08  # velocity commands below this norm stop the agent
+    # who receives which reward; shared: everyone receives the sum of all progress; individual: only its own
     reward: Reward = Reward.shared
     # weight of the progress towards the goal; 0: a small penalty for the distance instead
     pos_shaping_factor: float = 1.0
     final_reward: float = 0.01  # reward in each step in which all agents are at their goals
-    agent_collision_penalty: float = -0.1  # reward for touching another agent, so below 0
+    agent_collision_penalty: float = -0.1  # reward, usually below 0, for touching another agent
 
     def __post_init__(self) -> None:
         super().__post_init__()

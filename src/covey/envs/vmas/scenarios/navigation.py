@@ -49,7 +49,7 @@ class NavigationConfig(VmasConfig):
     n_lidar_rays: int = 12  # rays of the lidar
     pos_shaping_factor: float = 1.0  # weight of the progress towards the goal
     final_reward: float = 0.01  # reward in each step in which all agents are at their goals
-    agent_collision_penalty: float = -1.0  # reward for each other agent that an agent touches, so below 0
+    agent_collision_penalty: float = -1.0  # reward, usually below 0, for each other agent that an agent touches
 
     def __post_init__(self) -> None:
         super().__post_init__()

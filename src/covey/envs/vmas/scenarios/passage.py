@@ -33,8 +33,8 @@ class PassageConfig(VmasConfig):
     shares_reward: ClassVar[bool] = True
     other_names: ClassVar = {**VmasConfig.other_names, **SHARED_REWARD_NAMES}
     time_limit: int = 500
-    n_passages: int = 1  # boxes that the wall lacks
-    # who gets which reward; shared: everyone gets the sum of all progress; individual: only its own
+    n_passages: int = 1  # boxes left out of the wall
+    # who receives which reward; shared: everyone receives the sum of all progress; individual: only its own
     reward: Reward = Reward.shared
 
     def __post_init__(self) -> None:
@@ -130,8 +130,8 @@ class Passage(Scenario):
         return jnp.concatenate([position, velocity, to_goal, to_gaps.reshape(NUM_AGENTS, -1)], -1)
 
     def potential(self, state: ScenarioState) -> Array:
-        """For each agent, minus the way to its goal, through the gap where that way is shortest while the wall is still
-        ahead; in units of the reward."""
+        """For each agent, minus the length of the path to its goal, in units of the reward. While the wall is ahead, it
+        is the shortest path through a gap."""
         position, goals = state.world.position[self.agents], state.world.position[self.goals]
         gaps = state.world.position[self.gaps]
         through = norm(gaps - position[:, None]) + norm(gaps - goals[:, None])

@@ -30,8 +30,8 @@ class SimpleCryptoConfig(VmasConfig):
 class SimpleCrypto(Scenario):
     """Nobody moves: all act by what they say, and what Bob and Eve say is their guess of the secret.
 
-    Reward: Eve loses the squared error of her guess; Alice and Bob get that error and lose Bob's. Who says nothing,
-    all zeros, makes no error.
+    Reward: Eve loses the squared error of her guess; Alice and Bob get that error and lose Bob's. Saying nothing, all
+    zeros, counts as no error.
     """
 
     metric_specs: ClassVar = {

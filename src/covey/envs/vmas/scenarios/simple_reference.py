@@ -1,4 +1,4 @@
-"""Reference: each of two agents knows, and must tell the other, to which of three landmarks the other shall go."""
+"""Reference: each of two agents knows, and must tell the other, to which of three landmarks the other should go."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SimpleReferenceConfig(VmasConfig):
 
 
 class SimpleReference(Scenario):
-    """Reward, the same for both: minus the sum of their distances to where they shall go."""
+    """Reward, the same for both: minus the sum of their distances to where they should go."""
 
     metric_specs: ClassVar = {"at_goal": MetricSpec(unit="share of agents")}
     config: SimpleReferenceConfig

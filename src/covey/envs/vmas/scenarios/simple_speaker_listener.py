@@ -1,4 +1,4 @@
-"""Speaker and listener: one agent, which cannot move, tells the other to which of three landmarks it shall go."""
+"""Speaker and listener: one agent, which cannot move, tells the other to which of three landmarks it should go."""
 
 from __future__ import annotations
 

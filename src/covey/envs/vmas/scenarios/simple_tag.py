@@ -50,14 +50,14 @@ class SimpleTagConfig(VmasConfig):
     observe_pos: bool = True  # agents see their own position
     observe_vel: bool = True  # agents see their own velocity
     bound: float = 1.0  # half the side of the square that nobody leaves, from 0.1 up
-    respawn_at_catch: bool = False  # who is caught starts again somewhere else
+    respawn_at_catch: bool = False  # a caught agent starts again somewhere else
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.num_good_agents < 1 or self.num_adversaries < 1:
             raise ValueError("num_good_agents and num_adversaries must be at least 1")
         if self.num_landmarks < 0:
-            raise ValueError(f"num_landmarks must not be negative, it is {self.num_landmarks}")
+            raise ValueError(f"num_landmarks must not be negative, but is {self.num_landmarks}")
         if not EDGE <= self.bound < float("inf"):
             raise ValueError(f"bound must be finite and at least {EDGE}, not {self.bound}")
 
@@ -144,7 +144,7 @@ class SimpleTag(Scenario):
         return state.with_world(position=position, velocity=velocity)
 
     def observation(self, state: ScenarioState, key: Key) -> list[Array]:
-        """Of the others, where they are, and how fast the good ones move."""
+        """Of other agents: where they are, and how fast the good ones move."""
         same_team = self.config.observe_same_team
         position, velocity = state.world.position, state.world.velocity
         good, adversaries = position[self.good], position[self.adversaries]

@@ -36,7 +36,7 @@ class SimpleWorldCommConfig(VmasConfig):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.num_landmarks < 0:
-            raise ValueError(f"num_landmarks must not be negative, it is {self.num_landmarks}")
+            raise ValueError(f"num_landmarks must not be negative, but is {self.num_landmarks}")
 
 
 class SimpleWorldComm(Scenario):
@@ -44,7 +44,7 @@ class SimpleWorldComm(Scenario):
     0.05 times the distance to the nearest food. Adversaries get five for every touch of any of them.
 
     As in VMAS, forests hide everyone always, also within the same forest: only the leader sees other agents, and
-    whether one is in a forest is always observed as −1, which is no. The others see zeros.
+    whether one is in a forest is always observed as −1, which means no. The others see zeros.
     """
 
     metric_specs: ClassVar = {

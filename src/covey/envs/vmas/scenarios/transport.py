@@ -106,8 +106,8 @@ class Transport(Scenario):
         return jnp.full(len(self.agents), shared), state.remember(distance=distance)
 
     def potential(self, state: ScenarioState) -> Array:
-        """For each agent, minus the way to where it can push the nearest package towards the goal, of those not yet
-        there, and minus their number, so that nothing is lost when another one becomes the nearest."""
+        """For each agent, minus the distance to where it can push the nearest package that is not yet at the goal, and
+        minus the number of such packages, so that nothing is lost when another one becomes the nearest."""
         c, world = self.config, state.world
         packages, arrived = world.position[self.packages], self.at_goal(world)
         from_goal = packages - world.position[self.goal]

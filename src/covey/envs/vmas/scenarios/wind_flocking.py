@@ -31,15 +31,15 @@ class WindFlockingConfig(VmasConfig):
     horizon: int = 100  # steps to the finish line that VMAS draws; the game does not depend on it
     dist_shaping_factor: float = 1.0  # weight of the progress towards the desired distance between the two
     vel_shaping_factor: float = 1.0  # weight of the progress towards the desired velocity
-    wind_shaping_factor: float = 1.0  # weight of the progress towards little wind, from the covered agent
+    wind_shaping_factor: float = 1.0  # weight of the progress towards little wind on the big agent
     rot_shaping_factor: float = 0.0  # weight of the progress towards being level with each other
     pos_shaping_factor: float = 0.0  # weight of the progress of the higher agent towards the desired height
     energy_shaping_factor: float = 0.0  # weight of the progress towards little force
     wind: float = 0.0  # force of the wind, downwards
     # how exactly the big agent must be below the small one to be covered: 1 − cos of the angle; above 0
     cover_angle_tolerance: float = 1.0
-    observe_rel_pos: bool = True  # agents see each other's position, from their own
-    observe_rel_vel: bool = True  # agents see each other's velocity, against their own
+    observe_rel_pos: bool = True  # agents see each other's position relative to their own
+    observe_rel_vel: bool = True  # agents see each other's velocity relative to their own
     observe_pos: bool = False  # agents see their own position
     desired_vel: float = 0.4  # velocity to reach, upwards
     use_controller: bool = True  # actions are velocities, pursued by a controller; false: forces
