@@ -35,7 +35,9 @@ from covey.types import (
     EnvSpec,
     GroupSpec,
     JointLearning,
+    Key,
     PyTree,
+    Transition,
     pytree,
 )
 
@@ -212,10 +214,10 @@ def part(**fields: Any) -> Algorithm:
     return Algorithm(**options | fields)
 
 
-def test_a_group_is_given_its_own_carries_and_the_next_actions_that_it_asks_for():
+def test_a_group_is_given_its_own_carries_and_the_next_actions_that_it_asks_for() -> None:
     """The hunters' critic rates the prey's actions, which their policy makes of the prey's own state and steps."""
 
-    def next_actions(state: Any, steps: Any, key: Any) -> jax.Array:
+    def next_actions(state: Any, steps: Transition, key: Key) -> Any:
         return state * steps.reward
 
     parts = {"hunters": part(rates_actions_of=("prey",), sequence_length=2), "prey": part(next_actions=next_actions)}
@@ -233,14 +235,14 @@ def test_a_group_is_given_its_own_carries_and_the_next_actions_that_it_asks_for(
     assert other.transitions["prey"].reward.shape[0] == 1  # without memory, single steps
 
 
-def test_a_batch_that_was_collected_is_not_cut():
+def test_a_batch_that_was_collected_is_not_cut() -> None:
     final = first_step({GROUP: jnp.zeros((1, 1))})
     batch = Batch(transitions={GROUP: transitions([[[1.0]]] * 3)}, final=final, final_carry={GROUP: 7})
     own = batch_of(GROUP, {GROUP: part(sequence_length=1)}, {}, batch, {GROUP: jax.random.key(0)})
     assert own.transitions[GROUP].reward.shape[0] == 3 and own.final_carry == 7 and own.carries == ()
 
 
-def test_a_critic_of_others_actions_needs_to_know_the_next_ones():
+def test_a_critic_of_others_actions_needs_to_know_the_next_ones() -> None:
     def says(*_: Any) -> None:
         return None
 
@@ -252,7 +254,7 @@ def test_a_critic_of_others_actions_needs_to_know_the_next_ones():
     check_parts_fit({"hunters": part(rates_actions_of=("prey",)), "prey": part(next_actions=says)})
 
 
-def test_groups_that_learn_together_agree():
+def test_groups_that_learn_together_agree() -> None:
     def learns(group: str, other: str, length: int = 1, **agreed: Any) -> Algorithm:
         joint = JointLearning(groups=(group, other), bundle=None, agreed=agreed, update=lambda *_: ({}, {}, {}))
         return part(joint=joint, sequence_length=length)
@@ -271,7 +273,7 @@ def test_groups_that_learn_together_agree():
         check(learns("a", "b", length=2), learns("a", "b"))
 
 
-def test_a_users_loss_adds_its_gradient():
+def test_a_users_loss_adds_its_gradient() -> None:
     """Of 3 θ² at θ = 2 it is 12; without a hook, gradients stay as they are."""
 
     def loss(group: str, params: Any, batch: Any) -> tuple[jax.Array, dict[str, Any]]:

@@ -705,7 +705,7 @@ def test_what_critics_are_shown_by_hand(normalised: bool) -> None:
         np.testing.assert_allclose(inputs.critic_input[0, 0], in_deviations if normalised else plain, rtol=1e-6)
 
 
-def test_values_and_outputs_are_each_others_inverse():
+def test_values_and_outputs_are_each_others_inverse() -> None:
     """Returns around 10 with a deviation of 2: an output of 1.5 is a return of 13."""
     moments = Moments(weight=jnp.float32(5.0), mean=jnp.float32(10.0), variance=jnp.float32(4.0))
     assert float(to_value(IPPO, moments, jnp.float32(1.5))) == pytest.approx(13.0)

@@ -34,21 +34,21 @@ def act(timestep: TimeStep, *, epsilon: float, explore: bool) -> np.ndarray:
     return np.asarray(action)
 
 
-def test_the_number_of_actions_is_the_groups():
+def test_the_number_of_actions_is_the_groups() -> None:
     assert num_actions(SPEC, GROUP) == 3
 
 
-def test_best_actions_are_the_largest_legal_values():
+def test_best_actions_are_the_largest_legal_values() -> None:
     np.testing.assert_array_equal(act(shown(2), epsilon=0.0, explore=True), [[1, 0]] * 2)
     masked = shown(1, [[True, False, True], [False, True, False]])
     np.testing.assert_array_equal(act(masked, epsilon=0.0, explore=True), [[2, 1]])
 
 
-def test_who_does_not_explore_takes_the_best_whatever_epsilon_is():
+def test_who_does_not_explore_takes_the_best_whatever_epsilon_is() -> None:
     np.testing.assert_array_equal(act(shown(50), epsilon=1.0, explore=False), [[1, 0]] * 50)
 
 
-def test_exploring_draws_every_legal_action_alike():
+def test_exploring_draws_every_legal_action_alike() -> None:
     """With ε = 0.6, the first agent takes the worse of two legal actions in 0.3 of the cases; the second has one."""
     masked = shown(4000, [[True, True, False], [False, False, True]])
     actions = act(masked, epsilon=0.6, explore=True)
@@ -56,7 +56,7 @@ def test_exploring_draws_every_legal_action_alike():
     assert (actions[:, 0] == 0).mean() == pytest.approx(0.3, abs=0.03)
 
 
-def test_the_network_gives_each_agent_a_value_for_each_action():
+def test_the_network_gives_each_agent_a_value_for_each_action() -> None:
     """Without hidden layers it is x W + b. Both agents share W and b, and each is rated by what it sees itself."""
     plain = context()
     plain = dataclasses.replace(plain, model=make_model("mlp", layers=()))
@@ -73,7 +73,7 @@ def test_the_network_gives_each_agent_a_value_for_each_action():
 
 
 @pytest.mark.parametrize(("progress", "expected"), [(0.0, 1.0), (0.25, 0.6), (0.5, 0.2), (0.75, 0.2), (1.0, 0.2)])
-def test_epsilon_falls_over_a_share_of_training(progress, expected):
+def test_epsilon_falls_over_a_share_of_training(progress: float, expected: float) -> None:
     """From 1 to 0.2 over half of training, so 0.6 after a quarter, and it stays."""
     coefficients = {"epsilon_start": jnp.float32(1.0), "epsilon_end": jnp.float32(0.2)}
     assert float(annealed_epsilon(coefficients, 0.5, jnp.float32(progress))) == pytest.approx(expected)

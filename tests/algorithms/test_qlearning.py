@@ -321,7 +321,7 @@ def test_without_memory_there_is_nothing_to_warm_up() -> None:
     assert carries == {"online": (), "target": ()} and rest is steps
 
 
-def test_groups_are_joined_agent_by_agent():
+def test_groups_are_joined_agent_by_agent() -> None:
     """Two agents who see one number, and one who sees two: their observations in one row, the rest side by side."""
     seen = {"observation": [[[[1.0], [2.0]]]], "next_observation": [[[[3.0], [4.0]]]]}
     pair = transitions([[[1.0, 2.0]]], **seen, action=[[[0, 1]]], alive=[[[True, False]]], extras={"own": 1})
@@ -338,24 +338,24 @@ def test_groups_are_joined_agent_by_agent():
     assert join_groups([single]) is single
 
 
-def test_successors_are_mixed_without_those_who_terminated():
+def test_successors_are_mixed_without_those_who_terminated() -> None:
     """Of values 10, 20 and 40, the second agent terminates with the step and the third was dead before."""
     values = jnp.array([[[10.0, 20.0, 40.0]]])
     state = {"state": jnp.full((1, 1, 3), 5.0), "next_state": jnp.full((1, 1, 3), 7.0)}
     steps = transitions([[[0.0] * 3]], terminated=[[[False, True, False]]], alive=[[[True, True, False]]], **state)
     assert mix_successors(None, None, values, steps) is values
 
-    def seen_and_summed(params, values, seen):
+    def seen_and_summed(params: Any, values: jax.Array, seen: jax.Array) -> Any:
         return params * values.sum(-1) + seen.sum(-1)
 
-    mixer = types.SimpleNamespace(apply=seen_and_summed)
+    mixer: Any = types.SimpleNamespace(apply=seen_and_summed)
     np.testing.assert_allclose(mix_successors(mixer, 2.0, values, steps), [[2.0 * 10.0 + 3 * 7.0]])
     np.testing.assert_allclose(mix(mixer, 2.0, values, steps), [[2.0 * 30.0 + 3 * 5.0]])  # before the step, two live
     without_state = dataclasses.replace(steps, state=None, next_state=None, next_observation=jnp.ones((1, 1, 3, 1)))
     np.testing.assert_allclose(mix_successors(mixer, 2.0, values, without_state), [[2.0 * 10.0 + 3 * 1.0]])
 
 
-def test_agents_values_are_those_taken_and_the_best_to_come():
+def test_agents_values_are_those_taken_and_the_best_to_come() -> None:
     """The network that learns says which action is best, the target network what it is worth (double Q)."""
     online, target = jnp.array([[1.0, 2.0], [5.0, 4.0]]), jnp.array([[10.0, 20.0], [30.0, 40.0]])
     steps = transitions([[[0.0, 0.0]]], action=[[[0, 1]]])

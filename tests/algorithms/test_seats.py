@@ -232,7 +232,7 @@ def test_groups_that_partners_take_whole() -> None:
 # ------------------------------------------------------------------------------------------------- functions by name
 
 
-def test_the_part_that_learns_is_taken_out_and_put_back():
+def test_the_part_that_learns_is_taken_out_and_put_back() -> None:
     state = SeatedActing(own={"agents": 1}, partners=((2,),))
     assert learned_part(state) == {"agents": 1}
     assert with_learned_part(state, {"agents": 3}) == SeatedActing(own={"agents": 3}, partners=((2,),))
@@ -240,7 +240,7 @@ def test_the_part_that_learns_is_taken_out_and_put_back():
     assert with_learned_part({"agents": 1}, {"agents": 3}) == {"agents": 3}
 
 
-def test_seats_move_along_the_places_of_their_group():
+def test_seats_move_along_the_places_of_their_group() -> None:
     """The second of three seats, moved by 0, 1 and 2: the places 1, 2 and 0."""
     offset = jnp.array([0, 1, 2])
     second = Seat(group="agents", index=1, partners=())
@@ -252,7 +252,7 @@ def test_seats_move_along_the_places_of_their_group():
     np.testing.assert_array_equal(own["agents"], [[0, 0, 1], [1, 0, 0], [0, 1, 0]])
 
 
-def test_partners_are_drawn_again_where_an_episode_is_new():
+def test_partners_are_drawn_again_where_an_episode_is_new() -> None:
     """A new episode, one that goes on, and one that has not begun; only moving seats draw an offset."""
     seats = [Seat(group="agents", index=1, partners=(player(1),) * 4), Seat(group="agents", index=2, partners=())]
     seats[1] = dataclasses.replace(seats[1], partners=(player(1),))
@@ -271,7 +271,7 @@ def test_partners_are_drawn_again_where_an_episode_is_new():
         assert (offset[:, 1] == 7).all() and set(offset[:, [0, 2]].flat) == places
 
 
-def test_steps_of_partners_are_those_of_the_dead():
+def test_steps_of_partners_are_those_of_the_dead() -> None:
     """Of three agents the second is a partner and the third is dead."""
     extras = {OWN: jnp.array([[[True, False, True]]]), SEATED: "who", "value": jnp.ones((1, 1, 3))}
     steps = transitions([[[1.0] * 3]], alive=[[[True, True, False]]], extras=extras)
@@ -280,7 +280,7 @@ def test_steps_of_partners_are_those_of_the_dead():
     assert set(learned.extras) == {OWN, "value"}
 
 
-def test_the_step_after_is_shown_without_an_axis_of_time():
+def test_the_step_after_is_shown_without_an_axis_of_time() -> None:
     """Two steps of one environment become two environments, which show what came next; nothing ends."""
     steps = transitions(
         [[[1.0]], [[2.0]]],
@@ -297,6 +297,6 @@ def test_the_step_after_is_shown_without_an_axis_of_time():
     assert not shown.last.any() and not shown.truncated.any()
 
 
-def test_select_takes_whole_rows():
+def test_select_takes_whole_rows() -> None:
     new, old = jnp.array([[1, 2], [3, 4]]), jnp.array([[5, 6], [7, 8]])
     np.testing.assert_array_equal(select(jnp.array([True, False]), new, old), [[1, 2], [7, 8]])

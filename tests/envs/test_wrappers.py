@@ -186,13 +186,13 @@ def test_unbatch() -> None:
     np.testing.assert_array_equal(unbatch(tree, 1)["b"][0], [2, 3])
 
 
-def test_reference_policies_are_passed_on_through_wrappers():
+def test_reference_policies_are_passed_on_through_wrappers() -> None:
     """However many wrappers there are; an environment that has none needs to say nothing."""
 
     class Guided(CopyAction):
         reference_policies = {GROUP: lambda observation: observation * 2}  # noqa: RUF012
 
     env = AgentIds(TimeLimit(Guided(ProbeConfig()), 5), [GROUP])
-    assert reference_policies(env)[GROUP](3) == 6
+    assert reference_policies(env)[GROUP](jnp.array(3)) == 6
     assert reference_policies(TimeLimit(CopyAction(ProbeConfig()), 5)) == {}
     assert reference_policies(CopyAction(ProbeConfig())) == {}

@@ -59,6 +59,6 @@ def test_shapes_are_those_of_a_state(trained: MakeTeam) -> None:
     assert jax.tree.map(np.shape, team.state) == jax.tree.map(lambda leaf: leaf.shape, shapes)
 
 
-def test_bytes_are_those_of_all_leaves():
+def test_bytes_are_those_of_all_leaves() -> None:
     shapes = {"a": jax.ShapeDtypeStruct((3, 4), np.float32), "b": [jax.ShapeDtypeStruct((5,), np.int8)], "c": ()}
     assert num_bytes(shapes) == 3 * 4 * 4 + 5

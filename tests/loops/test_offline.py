@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,7 +22,7 @@ from covey.loops.offline import (
     restored_state,
     saved_parts,
 )
-from covey.types import Algorithm, Batch, Transition
+from covey.types import Algorithm, Batch, Key, Transition
 
 
 def numbered(num_steps: int, num_rows: int) -> dict[str, Transition]:
@@ -82,11 +84,11 @@ def test_chunks_and_a_restored_state_change_no_bit(fresh: MakeTeam, same_bits: S
 def adding_progress() -> OfflineTraining:
     """Two updates an iteration, ten iterations; each update adds `progress` and what it is shown to the learner."""
 
-    def update(learner, batch, key, progress):
+    def update(learner: Any, batch: Batch, key: Key, progress: Any) -> tuple[Any, Any, Any]:
         return learner + progress + batch.weight, {"progress": progress}, {"agents": jnp.float32(0)}
 
     algorithm = Algorithm(
-        init=lambda key: jnp.float32(100), initial_carry=lambda n: (), act=lambda *_: None, update=update
+        init=lambda key: jnp.float32(100), initial_carry=lambda n: (), act=lambda *_: (None, None, None), update=update
     )
     source = Source(
         sample=lambda data, key: Sample(batch=Batch(transitions={}, weight=data), indices=None),
@@ -101,7 +103,7 @@ def state_at(iteration: int) -> OfflineState:
     )
 
 
-def test_an_iteration_updates_and_counts():
+def test_an_iteration_updates_and_counts() -> None:
     """The fourth of ten: progress is 0.3, so two updates add 2 × 1.3."""
     state, metrics = iterate(adding_progress(), state_at(3))
     assert float(state.learner) == pytest.approx(102.6)
@@ -109,14 +111,14 @@ def test_an_iteration_updates_and_counts():
     assert float(metrics["progress"]) == pytest.approx(0.3)
 
 
-def test_iterations_follow_one_another():
+def test_iterations_follow_one_another() -> None:
     """After the first two: 100 + 2 × 1.0 + 2 × 1.1; what was not done is NaN."""
     state, metrics = advance(adding_progress(), state_at(0), jnp.int32(2))
     assert float(state.learner) == pytest.approx(104.2)
     np.testing.assert_allclose(metrics["progress"], [0.0, 0.1, np.nan, np.nan], rtol=1e-6)
 
 
-def test_the_data_is_no_part_of_what_is_saved():
+def test_the_data_is_no_part_of_what_is_saved() -> None:
     saved = saved_parts(state_at(3))
     assert set(saved) == {"learner", "clock"}
     other = OfflineState(learner=jnp.float32(0), key=jax.random.key(2), iteration=jnp.int32(0), data=jnp.float32(8))
@@ -126,7 +128,7 @@ def test_the_data_is_no_part_of_what_is_saved():
     assert int(restored_state(other, {"learner": saved["learner"]}).iteration) == 0
 
 
-def test_a_state_begins_with_the_transitions_in_it():
+def test_a_state_begins_with_the_transitions_in_it() -> None:
     state = init_state(adding_progress(), numbered(3, 2), jax.random.key(0))
     assert int(state.iteration) == 0 and float(state.learner) == 100.0
     np.testing.assert_array_equal(state.data["groups"]["agents"]["reward"][..., 0], [[0, 100], [1, 101], [2, 102]])

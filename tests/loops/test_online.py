@@ -201,19 +201,19 @@ def training(algorithm: Algorithm | None = None, **fields: Any) -> OnlineTrainin
 
 def steps(reward: Any, shaping: Any = None) -> Transition:
     """Of which only rewards matter."""
-    rest = {field.name: None for field in dataclasses.fields(Transition)}
+    rest: dict[str, Any] = {field.name: None for field in dataclasses.fields(Transition)}
     values = {"reward": jnp.asarray(reward), "shaping": None if shaping is None else jnp.asarray(shaping)}
     return Transition(**rest | values)
 
 
-def test_shaping_falls_to_zero_and_stays_there():
+def test_shaping_falls_to_zero_and_stays_there() -> None:
     """Over 100 frames, of which an iteration has 20."""
     factors = [float(shaping_factor(training(shaping_frames=100), jnp.int32(i))) for i in (0, 1, 3, 5, 8)]
     assert factors == pytest.approx([1.0, 0.8, 0.4, 0.0, 0.0])
     assert [float(shaping_factor(training(), jnp.int32(i))) for i in (0, 1_000_000)] == [1.0, 1.0]
 
 
-def test_shaping_is_added_where_there_is_some():
+def test_shaping_is_added_where_there_is_some() -> None:
     plain = steps([5.0])
     batch = Batch(transitions={"shaped": steps([1.0, 2.0], [10.0, -20.0]), "plain": plain})
     shaped = add_shaping(batch, jnp.float32(0.5))
@@ -228,7 +228,9 @@ def counting() -> Algorithm:
         loss = batch.transitions["agents"].reward.mean()
         return learner + 1, {"loss": loss, "progress": progress}, {"agents": loss}
 
-    return Algorithm(init=lambda key: None, initial_carry=lambda n: (), act=lambda *_: None, update=update)
+    return Algorithm(
+        init=lambda key: None, initial_carry=lambda n: (), act=lambda *_: (None, None, None), update=update
+    )
 
 
 def adding_replay(enough: int) -> Replay:
@@ -246,12 +248,13 @@ def adding_replay(enough: int) -> Replay:
 
 
 def state_of(iteration: int, buffer: Any = ()) -> TrainState:
+    actor: Any = ()
     return TrainState(
-        learner=jnp.int32(0), actor=(), key=jax.random.key(0), iteration=jnp.int32(iteration), buffer=buffer
+        learner=jnp.int32(0), actor=actor, key=jax.random.key(0), iteration=jnp.int32(iteration), buffer=buffer
     )
 
 
-def test_without_replay_an_iteration_updates_once_from_what_it_collected():
+def test_without_replay_an_iteration_updates_once_from_what_it_collected() -> None:
     batch = Batch(transitions={"agents": steps([1.0, 2.0])})
     learner, buffer, metrics = learn(training(counting()), state_of(3), batch, jax.random.key(0), jnp.float32(0.25))
     assert int(learner) == 1 and buffer == ()
@@ -261,7 +264,9 @@ def test_without_replay_an_iteration_updates_once_from_what_it_collected():
 @pytest.mark.parametrize(
     ("iteration", "held", "updates"), [(0, 0, 0), (1, 5, 4), (1, 0, 0), (9, 45, 4), (9, 20, 2), (50, 95, 4)]
 )
-def test_with_replay_updates_begin_after_random_play_and_with_enough_steps(iteration, held, updates):
+def test_with_replay_updates_begin_after_random_play_and_with_enough_steps(
+    iteration: int, held: int, updates: int
+) -> None:
     """Random play of 40 frames is two iterations, after the second of which learning begins, if ten steps are there.
     After ten iterations, each of 50 steps should be there; where 25 are, half of the four updates are made."""
     learning = Learning(replay=adding_replay(enough=10), num_updates=4, random_frames=40)
@@ -274,13 +279,13 @@ def test_with_replay_updates_begin_after_random_play_and_with_enough_steps(itera
     assert float(metrics["loss"]) == (3.0 if updates else 0.0)
 
 
-def test_actions_are_random_while_the_condition_holds():
+def test_actions_are_random_while_the_condition_holds() -> None:
     spec = EnvSpec(groups={"agents": GroupSpec(num_agents=2, observation_shape=(1,), action=Discrete(9))}, time_limit=4)
 
     def act(acting: Any, timestep: Any, carry: Any, key: Any, explore: bool) -> tuple[Any, Any, Any]:
         return jnp.full(timestep.groups["agents"].alive.shape, 7), {"extra": 1}, carry + 1
 
-    always_7 = Algorithm(init=lambda key: (), initial_carry=lambda n: 0, act=act, update=lambda *_: None)
+    always_7 = Algorithm(init=lambda key: (), initial_carry=lambda n: 0, act=act, update=lambda *_: (None, {}, None))
     team = make_team({"agents": always_7})
     shown = jax.vmap(lambda o: first_step({"agents": o}))(jnp.zeros((450, 2, 1)))
     for condition in (False, True):
@@ -291,14 +296,15 @@ def test_actions_are_random_while_the_condition_holds():
         assert extras == {"agents": {"extra": 1}} and carry == {"agents": 1}  # what learning needs is the team's own
 
 
-def test_what_checkpoints_leave_out_stays_as_it_is():
+def test_what_checkpoints_leave_out_stays_as_it_is() -> None:
     learning = Learning(replay=adding_replay(1), num_updates=1, random_frames=0, in_checkpoints=False)
-    state = dataclasses.replace(state_of(7, buffer=jnp.int32(50)), actor=jnp.int32(1))
+    actors: list[Any] = [jnp.int32(1), jnp.int32(9)]
+    state = dataclasses.replace(state_of(7, buffer=jnp.int32(50)), actor=actors[0])
     assert set(saved_parts(state, state_parts(None))) == {"learner", "actor", "clock"}
     saved = saved_parts(state, state_parts(learning))
     assert set(saved) == {"learner", "actor", "clock"}
     whole = saved_parts(state, state_parts(dataclasses.replace(learning, in_checkpoints=True)))
     assert int(whole["buffer"]) == 50
-    fresh = dataclasses.replace(state_of(0, buffer=jnp.int32(0)), actor=jnp.int32(9))
+    fresh = dataclasses.replace(state_of(0, buffer=jnp.int32(0)), actor=actors[1])
     restored = restored_state(fresh, {name: saved[name] for name in ("learner", "clock")})
-    assert (int(restored.iteration), int(restored.buffer), int(restored.actor)) == (7, 0, 9)
+    assert (int(restored.iteration), int(restored.buffer), restored.actor) == (7, 0, actors[1])

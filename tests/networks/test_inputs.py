@@ -17,16 +17,16 @@ from covey.networks.network import make_model
 
 
 @pytest.mark.parametrize("name", [entry.name for entry in registry.models])
-def test_covey_s_models_say_whether_they_remember(name):
+def test_covey_s_models_say_whether_they_remember(name: str) -> None:
     """What the configuration says is what the module does, for all that are registered."""
-    stages = {"stages": {"see": {"model": "mlp", "layers": [4]}}} if name == "sequence" else {}
+    stages: dict[str, Any] = {"stages": {"see": {"model": "mlp", "layers": [4]}}} if name == "sequence" else {}
     config = make_model(name, **stages).config
     shape = (3, 3, 1) if name == "cnn" else (6,)
     assert config.has_memory == (name in ("gru", "lstm"))
     assert has_memory(name, config, make_module(name, config, shape, nnx.Rngs(0))) == config.has_memory
 
 
-def test_a_sequence_remembers_if_a_stage_does():
+def test_a_sequence_remembers_if_a_stage_does() -> None:
     for stage, remembers in (("gru", True), ("mlp", False)):
         assert (
             make_model("sequence", stages={"one": {"model": "mlp"}, "two": {"model": stage}}).config.has_memory
@@ -48,15 +48,15 @@ class Remembering(Plain):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SaysSo(ModelConfig):
-    has_memory: bool = True  # type: ignore[misc]
+    has_memory: bool = True
 
 
-def test_a_model_that_does_not_say_so_keeps_its_memory():
+def test_a_model_that_does_not_say_so_keeps_its_memory() -> None:
     assert not has_memory("mine", ModelConfig(), Plain())
     assert has_memory("mine", ModelConfig(), Remembering())
     assert has_memory("mine", SaysSo(), Remembering())
 
 
-def test_a_model_that_says_so_needs_a_carry():
+def test_a_model_that_says_so_needs_a_carry() -> None:
     with pytest.raises(UsageError, match="model 'mine' has memory, so Plain needs initial_carry"):
         has_memory("mine", SaysSo(), Plain())

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
 import pytest
+from conftest import SameBits
 
 from covey import metrics as names
 from covey.algorithms.base import AlgorithmConfig
 from covey.errors import CoveyError
 from covey.experiment.configuration.compose import compose
-from covey.experiment.configuration.config import from_dict
+from covey.experiment.configuration.config import Config, from_dict
 from covey.experiment.recording.checkpoint import Checkpoints
 from covey.experiment.recording.run_directory import RunDirectory
 from covey.experiment.running import changes
 from covey.experiment.running.build import build, build_learning, init_shapes
 from covey.experiment.running.changes import changes_with, describe_changes, difference_in_state, with_changes
 from covey.experiment.running.experiment import Experiment, resume
+from covey.experiment.running.training import Training
 from covey.fields import field, roles
 
 FIELDS = {
@@ -44,15 +48,17 @@ class Setting:
 
     def __init__(self, **at: dict[str, Any]):
         self.at = {int(name.removeprefix("after_")): fields for name, fields in at.items()}
-        self.configs = []
+        self.configs: list[Config] = []
 
-    def on_iteration(self, training, metrics):
+    def on_iteration(self, training: Training, metrics: Mapping[str, float]) -> None:
         for path, value in self.at.get(training.iteration, {}).items():
             training.set_field(path, value)
             self.configs.append(training.config)
 
 
-def train(path, *, callback=None, algorithm="ippo", fields=None) -> RunDirectory:
+def train(
+    path: Path, *, callback: Any = None, algorithm: str = "ippo", fields: dict[str, Any] | None = None
+) -> RunDirectory:
     fields = {**FIELDS, **(PPO if algorithm == "ippo" else REPLAY), **(fields or {})}
     callbacks = [callback] if callback else []
     Experiment(task="probe/copy", algorithm=algorithm, run_dir=str(path), fields=fields, callbacks=callbacks).run()
@@ -66,7 +72,7 @@ def left(run: RunDirectory) -> tuple[Any, Any]:
     return records, {part: Checkpoints(run.checkpoints).restore_part(part) for part in parts}
 
 
-def with_another_value(path, value, run: RunDirectory, frames: int) -> None:
+def with_another_value(path: str, value: Any, run: RunDirectory, frames: int) -> None:
     """Continues a run with another value, as if its configuration had always had it."""
     *parents, name = path.split(".")
     section = run.config
@@ -77,7 +83,7 @@ def with_another_value(path, value, run: RunDirectory, frames: int) -> None:
     resume(run.path, [f"experiment.frames={frames}"])
 
 
-def assert_same(one: RunDirectory, other: RunDirectory, same_bits: Any) -> None:
+def assert_same(one: RunDirectory, other: RunDirectory, same_bits: SameBits) -> None:
     (records, state), (others, other_state) = left(one), left(other)
     assert records == others
     same_bits(state, other_state)
@@ -99,7 +105,9 @@ CASES = {
         *(pytest.param(*rest, marks=pytest.mark.slow) for rest in (("epochs", 1), ("updates", 1), ("epochs", 2))),
     ],
 )
-def test_a_change_equals_going_on_with_the_other_value(case, devices, tmp_path, same_bits):
+def test_a_change_equals_going_on_with_the_other_value(
+    case: str, devices: int, tmp_path: Path, same_bits: SameBits
+) -> None:
     algorithm, given, path, value = CASES[case]
     fields = {"experiment.absolute_metric": False, "experiment.devices": devices}
     changed = train(tmp_path / "changed", callback=Setting(after_4={given: value}), algorithm=algorithm, fields=fields)
@@ -111,14 +119,14 @@ def test_a_change_equals_going_on_with_the_other_value(case, devices, tmp_path, 
         assert left(changed)[0] != left(plain)[0]
 
 
-def test_killed_and_resumed_after_a_change(tmp_path, same_bits):
+def test_killed_and_resumed_after_a_change(tmp_path: Path, same_bits: SameBits) -> None:
     """Resumed without the callback: what was changed is in the checkpoint, and config.yaml is as the run began."""
     values = {"algorithm.num_minibatches": 4, "algorithm.epochs": 2}
     whole = train(tmp_path / "whole", callback=Setting(after_2=values))
     assert whole.config["algorithm"]["num_minibatches"] == 2
 
     class Killed(Setting):
-        def on_iteration(self, training, metrics):
+        def on_iteration(self, training: Training, metrics: Mapping[str, float]) -> None:
             super().on_iteration(training, metrics)
             if training.iteration == 6:
                 raise KeyboardInterrupt
@@ -130,7 +138,7 @@ def test_killed_and_resumed_after_a_change(tmp_path, same_bits):
     assert_same(RunDirectory.open(tmp_path / "killed"), whole, same_bits)
 
 
-def test_an_older_checkpoint_has_the_older_value(tmp_path, same_bits):
+def test_an_older_checkpoint_has_the_older_value(tmp_path: Path, same_bits: SameBits) -> None:
     """Changed after iteration 6, and resumed from the checkpoint of iteration 4: as if it had not been changed."""
     run = train(tmp_path / "run", callback=Setting(after_6={"algorithm.epochs": 3}))
     newest = max((run.path / "checkpoints").iterdir())
@@ -142,11 +150,18 @@ def test_an_older_checkpoint_has_the_older_value(tmp_path, same_bits):
     assert_same(RunDirectory.open(run.path), train(tmp_path / "plain"), same_bits)
 
 
-def test_programs_of_values_used_before_are_kept(tmp_path, monkeypatch, capsys):
+def test_programs_of_values_used_before_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """There and back, twice: one more program, one line for each change, and one that says that it compiles."""
     built = []
     original = changes._build_again
-    monkeypatch.setattr(changes, "_build_again", lambda *arguments: built.append(1) or original(*arguments))
+
+    def counted(*arguments: Any) -> Any:
+        built.append(1)
+        return original(*arguments)
+
+    monkeypatch.setattr(changes, "_build_again", counted)
     there, back, same = ({"algorithm.epochs": epochs} for epochs in (3, 1, 1))
     callback = Setting(after_2=there, after_3=back, after_4=same, after_5=there, after_6=back)
     run = train(tmp_path / "run", callback=callback)
@@ -175,14 +190,14 @@ def test_programs_of_values_used_before_are_kept(tmp_path, monkeypatch, capsys):
         ("algorithm.num_minibatches", 3, "num_minibatches 3 does not divide the batch of 2048 frames"),
     ],
 )
-def test_what_is_refused(path, value, message):
+def test_what_is_refused(path: str, value: Any, message: str) -> None:
     config = compose(["task=probe/copy", "algorithm=ippo"])
     with pytest.raises(CoveyError) as caught:
         changes_with(config, {}, path, value)
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_minibatches_have_no_effect_beside_their_size():
+def test_minibatches_have_no_effect_beside_their_size() -> None:
     config = compose(["task=probe/copy", "algorithm=ippo", "algorithm.minibatch_size=64"])
     with pytest.raises(CoveyError, match=r"no effect beside algorithm\.minibatch_size=64"):
         changes_with(config, {}, "algorithm.num_minibatches", 4)
@@ -195,7 +210,7 @@ def test_minibatches_have_no_effect_beside_their_size():
     assert describe_changes(both) == "algorithm.minibatch_size=null, algorithm.num_minibatches=4"
 
 
-def test_a_group_of_agents_has_its_own():
+def test_a_group_of_agents_has_its_own() -> None:
     config = compose(["task=probe/groups", "algorithm=ippo", "algorithm.groups.guessers.lr=0.1"])
     found = changes_with(config, {}, "algorithm.groups.guessers.epochs", 5)
     assert found == {"algorithm.groups.guessers.epochs": 5}
@@ -204,7 +219,7 @@ def test_a_group_of_agents_has_its_own():
     assert changed.algorithm.config.epochs == config.algorithm.config.epochs
 
 
-def test_another_state_is_refused():
+def test_another_state_is_refused() -> None:
     """Whatever fields declare, shapes are compared: another layer, another row of a buffer, longer iterations."""
     config = compose(
         ["task=probe/copy", "algorithm=iql", "experiment.devices=1", "model.layers=[8]", "buffer.size=512"]
@@ -239,7 +254,7 @@ def with_dotted(config: Any, given: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def test_a_field_of_ones_own_declares_it():
+def test_a_field_of_ones_own_declares_it() -> None:
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class MyConfig(AlgorithmConfig):
         num_minibatches: int = field(4, changeable=True)

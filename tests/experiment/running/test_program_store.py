@@ -110,7 +110,7 @@ def test_a_program_that_is_compiled_again_is_found_by_its_code(
                 thread.join()
         monkeypatch.setattr(program_store, "compile_lowered", lambda *_: pytest.fail("compiled again"))
     assert len(list((store.folder / "programs").iterdir())) == 4
-    assert set(shelf.kept.digests) == {"init", "advance", "evaluate"}
+    assert shelf.kept is not None and set(shelf.kept.digests) == {"init", "advance", "evaluate"}
     with pytest.raises(CoveyError, match=r"cannot continue with model.layers=\[16\]: the train state would have other"):
         Variant(config=config, parts=parts, programs=programs).changed({"model.layers": [16]})
 
