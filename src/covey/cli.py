@@ -450,13 +450,13 @@ def _rows(entries: Iterable[Entry]) -> list[tuple[str, str]]:
     return [(entry.name, entry.description) for entry in entries]
 
 
-def _own(group: str, config_dir: str | None) -> list[tuple[str, str]]:
-    """The user's own presets of a group."""
+def _own(kind: str, config_dir: str | None) -> list[tuple[str, str]]:
+    """The user's own presets of a kind: tasks, algorithms or models."""
     if config_dir is None:
         return []
     from covey.experiment.configuration.compose import list_presets
 
-    return list(list_presets(group, config_dir).items())
+    return list(list_presets(kind, config_dir).items())
 
 
 def _matching(rows: list[tuple[str, str]], words: list[str]) -> list[tuple[str, str]]:

@@ -27,6 +27,8 @@ from covey.algorithms.ppo import (
     next_values,
     observe,
     ppo_loss,
+    to_output,
+    to_value,
     update_minibatch,
 )
 from covey.envs.base import Env, first_step, next_step
@@ -701,3 +703,12 @@ def test_what_critics_are_shown_by_hand(normalised: bool) -> None:
         inputs = observe(ppo, acting, observation, state, None, jnp.zeros((1, 1), bool))
         assert isinstance(inputs, Inputs)
         np.testing.assert_allclose(inputs.critic_input[0, 0], in_deviations if normalised else plain, rtol=1e-6)
+
+
+def test_values_and_outputs_are_each_others_inverse() -> None:
+    """Returns around 10 with a deviation of 2: an output of 1.5 is a return of 13."""
+    moments = Moments(weight=jnp.float32(5.0), mean=jnp.float32(10.0), variance=jnp.float32(4.0))
+    assert float(to_value(IPPO, moments, jnp.float32(1.5))) == pytest.approx(13.0)
+    assert float(to_output(IPPO, moments, jnp.float32(13.0))) == pytest.approx(1.5)
+    plain = dataclasses.replace(IPPO, value_normalisation=False)
+    assert to_value(plain, moments, jnp.float32(1.5)) == to_output(plain, moments, jnp.float32(1.5)) == 1.5

@@ -117,11 +117,11 @@ class PpoConfig(AlgorithmConfig):
     value_coef: float = 0.5  # weight of the critic's loss
     entropy_coef: float = 0.01  # weight of the policy's entropy, which rewards exploring
     entropy_schedule: Schedule = Schedule.constant  # how `entropy_coef` changes over `experiment.schedule_frames`
-    epochs: int = 8  # passes over the batch in each iteration
+    epochs: int = field(8, changeable=True)  # passes over the batch in each iteration
     # minibatches that the batch is split into in each epoch; unused if `minibatch_size` is set
-    num_minibatches: int = 8
+    num_minibatches: int = field(8, changeable=True)
     # frames in a minibatch, which sets the number of minibatches; null: `num_minibatches` decides
-    minibatch_size: int | None = None
+    minibatch_size: int | None = field(None, changeable=True)
     # steps for which a memory is unrolled while learning; null: the whole rollout; unused without memory
     sequence_length: int | None = None
     # how advantages are normalised before the loss

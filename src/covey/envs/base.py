@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +18,7 @@ from covey import registry
 from covey.checks import LARGEST_INT, at_least, at_most
 from covey.errors import CoveyError, UsageError
 from covey.observations import leading_shape
+from covey.registry import Configuration
 from covey.types import Array, EnvSpec, GroupStep, Key, Observation, PyTree, TimeStep
 
 Actions = dict[str, Array]
@@ -44,6 +45,25 @@ class Env(Protocol):
         ...
 
 
+ReferencePolicy = Callable[[Array], Array]  # from a group's observations [A, F] to its actions
+
+
+@runtime_checkable
+class HasReferences(Protocol):
+    """An environment with hand-written policies for some of its groups, for partners and opponents to play.
+
+    They are given the group's observations, and whatever wrappers appended to them.
+    """
+
+    @property
+    def reference_policies(self) -> Mapping[str, ReferencePolicy]: ...
+
+
+def reference_policies(env: Env) -> Mapping[str, ReferencePolicy]:
+    """By group, the hand-written policies that an environment has; without any, empty."""
+    return env.reference_policies if isinstance(env, HasReferences) else {}
+
+
 class Reward(enum.Enum):
     """Who receives which reward."""
 
@@ -54,7 +74,7 @@ class Reward(enum.Enum):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TaskConfig:
+class TaskConfig(Configuration):
     """Fields of every task. A suite's own dataclass inherits from this one and states its defaults."""
 
     reward: Reward = Reward.individual  # who receives which reward
@@ -64,6 +84,12 @@ class TaskConfig:
 
     largest_count: ClassVar[int] = LARGEST_INT  # the largest whole number that a field may have, besides `time_limit`
     shares_reward: ClassVar[bool] = False  # the task has a way of its own to share rewards: `reward=shared`
+
+    @property
+    def with_discrete_actions(self) -> TaskConfig:
+        """The same task with discrete actions, where these fields choose continuous ones and could choose discrete
+        ones; otherwise itself. For algorithms that have no others."""
+        return self
 
     def __post_init__(self) -> None:
         at_least(self, 1, "time_limit")

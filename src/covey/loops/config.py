@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 from covey.checks import LARGEST_INT, Large, at_least, check_divides
 from covey.data.buffer import BufferConfig, Place
 from covey.fields import field
+from covey.registry import Configuration
 
 LOGGERS = ("console", "json", "mlflow", "tensorboard", "wandb")
 
@@ -32,7 +33,7 @@ OF_WATCHING = {"identity": False, "resumable": True, "compared": False, "compile
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExperimentConfig:
+class ExperimentConfig(Configuration):
     """Fields of every loop. Intervals are in frames; they and `frames` round up to whole iterations."""
 
     learns_from: ClassVar[str] = "experience"  # for messages
@@ -175,7 +176,7 @@ class ReplayConfig(CollectingConfig):
     learns_from: ClassVar[str] = "replay"
     loop: str = "replay"
     rollout_length: int = 8
-    updates: int = 32  # gradient updates in each iteration
+    updates: int = field(32, changeable=True)  # gradient updates in each iteration
     random_frames: Large = 2_000  # frames acted at random before learning starts
     buffer: BufferConfig = dataclasses.field(default_factory=BufferConfig)  # the replay buffer
 

@@ -14,6 +14,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -51,6 +52,8 @@ class Progress:
     metrics_checksum: int | None = None  # of metrics.jsonl up to there; earlier versions stored none
     results: str = ""  # a copy of results.json; earlier versions stored none
     devices: int = 1
+    # what `Training.set_field` changed, by the field's path; earlier versions stored none
+    changes: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 class Diverged(CoveyError):

@@ -41,12 +41,16 @@ class Programs:
 
     evaluation() -> evaluate     waits while it is still being compiled
     seconds                      what compiling took before training could begin
+    compile_again                compiles, or finds where programs are kept, a later program of the same experiment
+    again                        what was compiled again, by what had changed (changes.py)
     """
 
     init: Callable[..., PyTree]
     advance: Callable[..., tuple[PyTree, dict[str, Array]]]
     evaluation: Callable[[], Evaluate]
     seconds: float
+    compile_again: Callable[[Lowered], Compiled] = lambda lowered: compile_lowered(lowered)
+    again: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def compile_lowered(lowered: Lowered, options: Mapping[str, Any] | None = None) -> Compiled:
