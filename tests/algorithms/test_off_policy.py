@@ -12,7 +12,6 @@ import pytest
 from stubs import GROUP, constant_network, context, transitions
 
 from covey.algorithms.base import make_optimiser
-from covey.algorithms.critics import Critics
 from covey.algorithms.off_policy import (
     ActorCritic,
     OffPolicyConfig,
@@ -22,6 +21,7 @@ from covey.algorithms.off_policy import (
     rate_new_actions,
     td_targets,
 )
+from covey.algorithms.replay_critics import Critics
 from covey.types import Batch, Continuous, Discrete, pytree
 
 CONTINUOUS = Continuous(low=(-1.0,), high=(1.0,))
