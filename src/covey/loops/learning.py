@@ -21,7 +21,7 @@ from covey.types import Algorithm, Array, Key, PyTree
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Learning:
+class ReplayLearning:
     """Learning from replay: how often in an iteration, and for how many frames agents act at random before that."""
 
     replay: Replay
@@ -30,7 +30,7 @@ class Learning:
     in_checkpoints: bool = True  # whether checkpoints hold the buffer
 
 
-def make_learning(config: ReplayConfig, algorithm: Algorithm, num_devices: int) -> Learning:
+def make_learning(config: ReplayConfig, algorithm: Algorithm, num_devices: int) -> ReplayLearning:
     """Learning from replay, as set by an experiment's fields."""
     rows = config.buffer.size // config.num_envs
     if rows < config.rollout_length:
@@ -45,7 +45,7 @@ def make_learning(config: ReplayConfig, algorithm: Algorithm, num_devices: int) 
         num_devices=num_devices,
         device_axis=DEVICE_AXIS if num_devices > 1 else None,
     )
-    return Learning(
+    return ReplayLearning(
         replay=replay,
         num_updates=config.updates,
         random_frames=config.random_frames,
@@ -53,7 +53,7 @@ def make_learning(config: ReplayConfig, algorithm: Algorithm, num_devices: int) 
     )
 
 
-def updates_due(learning: Learning, held: Array, collected: Array, number: Array | int = 0) -> Array:
+def updates_due(learning: ReplayLearning, held: Array, collected: Array, number: Array | int = 0) -> Array:
     """How many updates iteration `number` makes, after each environment `collected` steps, of which `held` are stored.
 
     All `num_updates`, except after a resume without the buffer. Then the number is scaled down by what the buffer holds

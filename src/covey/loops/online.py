@@ -38,7 +38,7 @@ from covey.envs.base import Env
 from covey.envs.batch import BatchedEnv
 from covey.loops.base import DEVICE_AXIS, Loop, LoopInputs, Sizes, StatePart, num_bytes, repeat
 from covey.loops.config import CollectingConfig
-from covey.loops.learning import Learning, learn_from, make_learning, updates_due
+from covey.loops.learning import ReplayLearning, learn_from, make_learning, updates_due
 from covey.loops.rollout import Actor, EpisodeSums, collect, episode_means, init_actor, unroll
 from covey.metrics import scored_groups
 from covey.ops.devices import mean_over_devices, sum_over_devices
@@ -70,7 +70,7 @@ class OnlineTraining:
     rollout_length    steps that each of them takes in an iteration
     schedule_frames   frames over which schedules run, from `progress` 0 to 1
     shaping_frames    frames over which a task's shaping reward falls to zero; None: it stays
-    learning          from replay; None: an iteration updates once, from what it collected
+    replay_learning   how to learn from replay; None: on-policy, one update from what the iteration collected
     together          several seeds train in one program
     max_iterations    the most that one call of `advance` can do
     """
@@ -80,7 +80,7 @@ class OnlineTraining:
     rollout_length: int
     schedule_frames: int
     shaping_frames: int | None = None
-    learning: Learning | None = None
+    replay_learning: ReplayLearning | None = None
     hooks: Hooks = Hooks()
     devices: list[Any]
     together: bool = False
@@ -93,7 +93,8 @@ class OnlineTraining:
 
     @property
     def random_iterations(self) -> int:
-        return math.ceil(self.learning.random_frames / self.frames_per_iteration) if self.learning else 0
+        learning = self.replay_learning
+        return 0 if learning is None else math.ceil(learning.random_frames / self.frames_per_iteration)
 
     @property
     def axis(self) -> str | None:
@@ -124,7 +125,7 @@ def make_online_loop(
     schedule_frames: int,
     shaping_frames: int | None = None,
     stagger: bool = False,
-    learning: Learning | None = None,
+    replay_learning: ReplayLearning | None = None,
     hooks: Hooks = Hooks(),
     devices: list[Any] | None = None,
     together: bool = False,
@@ -133,8 +134,8 @@ def make_online_loop(
 ) -> Loop:
     """`algorithm` must have been made with `device_axis=DEVICE_AXIS` where there are several `devices`.
 
-    Without `learning`, each iteration updates once, from what it collected. `compile_steps` compiles the environments'
-    steps even under `jax.disable_jit`.
+    Without `replay_learning` it is on-policy: each iteration updates once, from what it collected. `compile_steps`
+    compiles the environments' steps even under `jax.disable_jit`.
     """
     devices = devices or jax.devices()[:1]
     training = OnlineTraining(
@@ -143,7 +144,7 @@ def make_online_loop(
         rollout_length=rollout_length,
         schedule_frames=schedule_frames,
         shaping_frames=shaping_frames,
-        learning=learning,
+        replay_learning=replay_learning,
         hooks=hooks,
         devices=devices,
         together=together,
@@ -153,8 +154,8 @@ def make_online_loop(
     timed = training.over_devices(
         partial(collect_only, training), in_specs=(PLACES,), out_specs=(PLACES, P(DEVICE_AXIS))
     )
-    shardings = state_shardings(devices, learning is not None and learning.replay.in_host)
-    parts = state_parts(learning)
+    shardings = state_shardings(devices, replay_learning is not None and replay_learning.replay.in_host)
+    parts = state_parts(replay_learning)
     return Loop(
         init=jax.jit(partial(init_state, training), out_shardings=shardings),
         advance=jax.jit(chunk, donate_argnums=0),
@@ -166,7 +167,7 @@ def make_online_loop(
         shardings=shardings,
         max_iterations=max_iterations,
         frames_per_iteration=training.frames_per_iteration,
-        sizes=partial(state_sizes, num_envs=num_envs, rollout_length=rollout_length, learning=learning),
+        sizes=partial(state_sizes, num_envs=num_envs, rollout_length=rollout_length, replay_learning=replay_learning),
         collect=jax.jit(timed),
     )
 
@@ -178,7 +179,7 @@ def collect_batch(training: OnlineTraining, state: TrainState, key: Key) -> tupl
     """Steps the environments; returns the actor afterwards, what to learn from, and the episodes that ended."""
     env, algorithm, num_steps = training.env, training.algorithm, training.rollout_length
     acting = algorithm.acting(state.learner)
-    if training.learning is None:
+    if training.replay_learning is None:  # on-policy
         return collect(env, algorithm, acting, state.actor, key, num_steps)
     if training.random_iterations:
         algorithm = at_random_while(state.iteration < training.random_iterations, algorithm, env.spec)
@@ -190,8 +191,8 @@ def learn(
     training: OnlineTraining, state: TrainState, batch: Batch, key: Key, progress: Array
 ) -> tuple[PyTree, PyTree, dict[str, Array]]:
     """Updates from what was collected, or puts it into the buffer and updates from that: learner, buffer, metrics."""
-    algorithm, learning = training.algorithm, training.learning
-    if learning is None:
+    algorithm, learning = training.algorithm, training.replay_learning
+    if learning is None:  # on-policy
         learner, metrics, _ = algorithm.update(state.learner, batch, key, progress)
         return learner, state.buffer, metrics
     replay, done = learning.replay, state.iteration + 1
@@ -277,12 +278,12 @@ def init_actors(training: OnlineTraining, key: Key) -> Actor:
 
 def init_buffer(training: OnlineTraining, learner: PyTree, actor: Actor, key: Key) -> PyTree:
     """An empty buffer; what it will store is known from the shapes of one step."""
-    if training.learning is None:
+    if training.replay_learning is None:
         return ()
     one_step = partial(unroll, training.env, training.algorithm, num_steps=1)
     _, step, _ = jax.eval_shape(one_step, training.algorithm.acting(learner), actor, key)
     example = jax.tree.map(lambda x: jnp.zeros(x.shape[1:], x.dtype), step)
-    return training.learning.replay.init(example)
+    return training.replay_learning.replay.init(example)
 
 
 # -------------------------------------------------------------------------------------------------- registered loops
@@ -298,7 +299,7 @@ def build_replay_loop(inputs: LoopInputs) -> Loop:
     return _from_inputs(inputs, make_learning(inputs.config, inputs.algorithm, len(inputs.devices)))
 
 
-def _from_inputs(inputs: LoopInputs, learning: Learning | None) -> Loop:
+def _from_inputs(inputs: LoopInputs, replay_learning: ReplayLearning | None) -> Loop:
     config: CollectingConfig = inputs.config
     return make_online_loop(
         inputs.env,
@@ -308,7 +309,7 @@ def _from_inputs(inputs: LoopInputs, learning: Learning | None) -> Loop:
         schedule_frames=config.schedule_frames or config.frames,
         shaping_frames=config.shaping_frames,
         stagger=config.stagger,
-        learning=learning,
+        replay_learning=replay_learning,
         hooks=inputs.hooks,
         devices=inputs.devices,
         together=inputs.num_seeds > 1,
@@ -316,7 +317,7 @@ def _from_inputs(inputs: LoopInputs, learning: Learning | None) -> Loop:
     )
 
 
-def state_sizes(state: TrainState, num_envs: int, rollout_length: int, learning: Learning | None) -> Sizes:
+def state_sizes(state: TrainState, num_envs: int, rollout_length: int, replay_learning: ReplayLearning | None) -> Sizes:
     """The memory of environments, a rollout and the buffer. A rollout's step counts as what the environments show."""
     actor = state.actor
     return Sizes(
@@ -325,21 +326,21 @@ def state_sizes(state: TrainState, num_envs: int, rollout_length: int, learning:
         environment=num_bytes((actor.env.env, actor.timestep, actor.carry)) / num_envs,
         stored=num_bytes(state.buffer),
         stored_by="buffer.size",
-        stored_in_host=learning is not None and learning.replay.in_host,
+        stored_in_host=replay_learning is not None and replay_learning.replay.in_host,
     )
 
 
-def state_parts(learning: Learning | None) -> dict[str, StatePart]:
+def state_parts(replay_learning: ReplayLearning | None) -> dict[str, StatePart]:
     """What a train state is saved as. The axis of devices comes before that of seeds; all seeds share the iteration."""
     parts = {
         "learner": StatePart(label="learner"),
         "actor": StatePart(label="environments", seed_axis=1, by_device=True),
         "clock": StatePart(label="clock", seed_axis={"key": 0, "iteration": None}),
     }
-    if learning is not None:
+    if replay_learning is not None:
         left_out = (
             None
-            if learning.in_checkpoints
+            if replay_learning.in_checkpoints
             else "the buffer was left out of checkpoints: there are fewer updates until it is filled again, "
             "and results will not be equal to the bit"
         )
