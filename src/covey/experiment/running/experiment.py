@@ -24,7 +24,7 @@ from covey.experiment.configuration.config import (
 )
 from covey.experiment.configuration.partners import describe_seat
 from covey.experiment.loading.partners import TrainingPartners, find_partners, keep_partners
-from covey.experiment.loading.transfer import Source, Transfer, plan_transfer, read_source
+from covey.experiment.loading.transfer import Transfer, TransferSource, plan_transfer, read_source
 from covey.experiment.recording.checkpoint import Checkpoints
 from covey.experiment.recording.environment import describe_environment
 from covey.experiment.recording.finished import describe_finished, finished_frames, mark_finished
@@ -423,7 +423,7 @@ def describe(config: Config, parts: Parts) -> dict[str, Any]:
     }
 
 
-def initial_learner_from(source: Source | None, parts: Parts) -> Transfer | None:
+def initial_learner_from(source: TransferSource | None, parts: Parts) -> Transfer | None:
     """The transfer from the run of `init_from`, after one line about it. Raises UsageError where nothing fits."""
     if source is None:
         return None
