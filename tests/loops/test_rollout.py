@@ -49,6 +49,12 @@ def play(function, task, sequence_length=1, rollouts=1):
     return jax.device_get(run(jax.random.key(0)))
 
 
+def test_sequences_must_divide_the_rollout():
+    """The last two of twelve steps would be in no sequence of five."""
+    with pytest.raises(ValueError, match="sequence_length 5 does not divide the rollout of 12 steps"):
+        play(collect, "probe/memory", sequence_length=5)
+
+
 @pytest.mark.parametrize("task", ["probe/memory", "probe/death", "probe/delayed", "probe/copy", "probe/truncation"])
 def test_transitions_line_up(task):
     (before, middle, first, _), (_, after, second, _) = play(unroll, task, rollouts=2)
