@@ -165,6 +165,8 @@ def test_activations_are_the_networks_own(kind, copier, recurrent, runs):
 def test_best_and_final_parameters(runs, copier):
     best = load(runs / "copy", parameters="best")
     assert jax.tree.structure(best.parameters) == jax.tree.structure(copier.parameters)
+    with pytest.raises(UsageError, match="parameters must be final or best, not 'last'"):
+        load(runs / "copy", parameters="last")
 
 
 def test_a_team_of_several_groups_takes_a_dict(runs):
