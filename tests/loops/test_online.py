@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from covey.algorithms.base import Hooks
 from covey.loops.learning import updates_due
 
 TASK = ("probe/memory", "algorithm.sequence_length=4", "algorithm.epochs=2")
@@ -102,7 +103,11 @@ def test_a_run_that_lost_its_buffer_updates_as_it_fills(fresh):
         before = int(state.learner["agents"].updates)
         state, metrics = team.loop.advance(state, jnp.int32(1))
         updates.append(int(state.learner["agents"].updates) - before)
-        assert np.isfinite(metrics["agents/q_loss"][0]) and (metrics["agents/q_loss"][0] > 0) == (updates[-1] > 0)
+        assert metrics["updates"][0] == updates[-1]
+        if updates[-1]:
+            assert np.isfinite(metrics["agents/q_loss"][0]) and metrics["agents/q_loss"][0] > 0
+        else:
+            assert np.isnan(metrics["agents/q_loss"][0]) and np.isnan(metrics["agents/epsilon"][0])
     assert updates == [round(8 * share / 32) for share in range(1, 33)] + [8]
 
 
@@ -112,6 +117,27 @@ def test_updates_that_are_due_by_hand():
     cases = ((4, 4, 1000), (100, 100, 1000), (100, 5000, 1000), (1, 50, 20), (1, 5000, 10), (50, 5000, 500))
     for held, collected, due in cases:
         assert updates_due(learning, jnp.int32(held), jnp.int32(collected)) == due  # type: ignore[arg-type]
+
+
+def test_less_than_one_update_is_one_every_few_iterations():
+    """An eighth of an update each: the iterations 7, 15 and 23 make it, counted from 1."""
+    learning = types.SimpleNamespace(num_updates=1, replay=types.SimpleNamespace(length=80))
+    made = [done for done in range(1, 25) if updates_due(learning, jnp.int32(10), jnp.int32(500), done)]  # type: ignore[arg-type]
+    assert made == [7, 15, 23]
+
+
+def test_a_users_hook_cannot_drop_the_number_of_updates(fresh):
+    """Without it, the host would take the first iterations' NaN for divergence."""
+    hooks = Hooks(metrics=lambda metrics: {"double": 2 * metrics["agents/q_loss"]})
+    fields = ("model.layers=[8]", "experiment.random_frames=128")
+    team = fresh("probe/copy", *fields, algorithm="iql", num_envs=8, rollout_length=8, iterations=3, hooks=hooks)
+    assert set(team.metrics) == {"double", "updates"}
+    assert team.metrics["updates"].tolist() == [0, 8, 8] and np.isfinite(team.metrics["double"]).tolist() == [0, 1, 1]
+
+
+def test_environments_split_evenly_over_devices(fresh):
+    with pytest.raises(ValueError, match="num_envs 5 does not split over 2 devices"):
+        fresh("probe/copy", num_envs=5, iterations=0, num_devices=2)
 
 
 def test_one_update_an_iteration_is_spread_while_a_lost_buffer_fills(fresh):

@@ -40,7 +40,7 @@ from covey.loops.base import DEVICE_AXIS, Loop, LoopInputs, Sizes, StatePart, nu
 from covey.loops.config import CollectingConfig
 from covey.loops.learning import ReplayLearning, learn_from, make_learning, updates_due
 from covey.loops.rollout import Actor, EpisodeSums, collect, episode_means, init_actor, unroll
-from covey.metrics import scored_groups
+from covey.metrics import UPDATES, scored_groups
 from covey.ops.devices import mean_over_devices, sum_over_devices
 from covey.ops.seeds import any_seed, least_of_seeds
 from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep, pytree
@@ -138,6 +138,8 @@ def make_online_loop(
     compiles the environments' steps even under `jax.disable_jit`.
     """
     devices = devices or jax.devices()[:1]
+    if num_envs % len(devices):
+        raise ValueError(f"num_envs {num_envs} does not split over {len(devices)} devices")
     training = OnlineTraining(
         env=BatchedEnv(env=env, num_envs=num_envs // len(devices), stagger=stagger, compile_steps=compile_steps),
         algorithm=algorithm,
@@ -190,7 +192,10 @@ def collect_batch(training: OnlineTraining, state: TrainState, key: Key) -> tupl
 def learn(
     training: OnlineTraining, state: TrainState, batch: Batch, key: Key, progress: Array
 ) -> tuple[PyTree, PyTree, dict[str, Array]]:
-    """Updates from what was collected, or puts it into the buffer and updates from that: learner, buffer, metrics."""
+    """Updates from what was collected, or puts it into the buffer and updates from that: learner, buffer, metrics.
+
+    With replay, the metrics of updates are NaN in an iteration that makes none.
+    """
     algorithm, learning = training.algorithm, training.replay_learning
     if learning is None:  # on-policy
         learner, metrics, _ = algorithm.update(state.learner, batch, key, progress)
@@ -200,7 +205,8 @@ def learn(
     ready = replay.can_sample(buffer) & (done >= training.random_iterations)
     num_updates = updates_due(learning, replay.held(buffer), done * training.rollout_length, done)
     rounds = jnp.where(any_seed(ready), least_of_seeds(num_updates), 0)
-    return learn_from(replay, algorithm, state.learner, buffer, key, progress, rounds)
+    learner, buffer, metrics = learn_from(replay, algorithm, state.learner, buffer, key, progress, rounds)
+    return learner, buffer, metrics | {UPDATES: rounds.astype(jnp.float32)}
 
 
 def iterate(training: OnlineTraining, state: TrainState) -> tuple[TrainState, dict[str, Array]]:
@@ -216,7 +222,8 @@ def iterate(training: OnlineTraining, state: TrainState) -> tuple[TrainState, di
     means = episode_means(sums, scored_groups(spec.cooperating, taken_groups(algorithm, spec)))
     metrics = metrics | {f"collection/{name}": value for name, value in means.items()}
     if training.hooks.metrics:
-        metrics = training.hooks.metrics(metrics)
+        counted = {UPDATES: metrics[UPDATES]} if UPDATES in metrics else {}  # the host needs it
+        metrics = training.hooks.metrics(metrics) | counted
     state = TrainState(learner=learner, actor=actor, key=state.key, iteration=state.iteration + 1, buffer=buffer)
     return state, metrics
 
