@@ -1,4 +1,4 @@
-"""The online loop: collect, learn, repeat, compiled in chunks of iterations.
+"""The collecting loops, `online` and `replay`: collect, learn, repeat, compiled in chunks of iterations.
 
     train_state = init(key)
     train_state, metrics = advance(train_state, num_iterations)
@@ -7,8 +7,8 @@ A chunk is one compiled program for any number of iterations, because that numbe
 matter how the host splits training into chunks: results are equal to the bit, and nothing is compiled again. Every key
 is derived from the seed and the iteration's number, so there is no stream of random numbers to lose.
 
-Learning is one update from what was just collected. With a replay buffer, what was collected is added to it, followed
-by several updates from samples. `update` does not know the difference.
+In `online`, learning is one update from what was just collected. In `replay`, that is added to a buffer, followed by
+several updates from samples. `update` does not know the difference.
 
 Several devices: the environments are split over them, the learner is replicated, and gradients and statistics are
 averaged. Each leaf of `actor` and `buffer` has a leading axis of devices.
