@@ -509,15 +509,16 @@ VERBS = {
 covey resume RUN [key=value …]
 
 Continues a run where it stopped. The result is equal, to the bit, to a run that never stopped. RUN is a run directory,
-or the folder that holds those of several seeds. A larger number of frames extends a finished run. These may change
-too: `experiment.` followed by schedule_frames, evaluation_interval, evaluation_episodes, absolute_metric,
-checkpoint_interval, checkpoint_keep, loggers, logger_options, devices, seeds_at_once, platform; and jit.
+or the folder that holds those of several seeds. A larger number of frames extends a finished run, and the same number
+of schedule_frames its schedules, which may have reached 0. These may change too: `experiment.` followed by
+evaluation_interval, evaluation_episodes, absolute_metric, checkpoint_interval, checkpoint_keep, loggers,
+logger_options, devices, seeds_at_once, platform; and jit.
 
   trust=true                  let someone else's run import the code that it names (covey trust --help)
 
 A damaged checkpoint is skipped, and damaged or missing metrics and results are rebuilt where possible, with a warning.
 
-  covey resume runs/first experiment.frames=2e6
+  covey resume runs/first experiment.frames=4e6 experiment.schedule_frames=4e6
 """,
     ),
     "evaluate": Verb(

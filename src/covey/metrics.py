@@ -30,6 +30,9 @@ COLLECTING_SECONDS = "collecting_seconds"
 UPDATING_SECONDS = "updating_seconds"
 EVALUATING_SECONDS = "evaluating_seconds"
 
+# Metrics of learning from replay. An iteration without updates has no metrics of updates.
+UPDATES = "updates"
+
 # Metrics of an update. Each algorithm gives some of them, named after its group: `agents/entropy`.
 UPDATE: Mapping[str, str] = {
     "policy_loss": "the policy's part of the loss",
@@ -58,6 +61,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "where groups oppose each other, over those of the task's first team",
     RESULTS_CHECKSUM: "checksum of what results.json says about an evaluation",
     EPISODE_LENGTH: "steps in an episode",
+    UPDATES: "gradient updates in this iteration",
     **UPDATE,
     FRAMES_PER_SECOND: "frames collected and learnt from per second",
     COMPILING_SECONDS: "seconds spent compiling",

@@ -309,7 +309,7 @@ class Algorithm:
     initial_carry(num_envs) -> carry
     act(acting, timestep [B, …], carry, key, explore) -> (actions by group, extras by group, carry)
     update(state, batch, key, progress) -> (state, metrics, priorities or None)
-    sequence_length: how many contiguous steps one carry serves in a batch (1: the algorithm has no memory)
+    sequence_length: contiguous steps that an update needs of each sequence; 0: the whole rollout
     groups: of a team's algorithm, each group's own
 
     What only an algorithm for one group has:

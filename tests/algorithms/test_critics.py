@@ -9,15 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from covey.algorithms.critics import (
-    CriticOutputs,
+from covey.algorithms.critics import CriticOutputs, CriticSees, resolve
+from covey.algorithms.replay_critics import (
     Critics,
-    CriticSees,
     encode_action,
     encoded_size,
     make_critics,
     require_memory_of_both,
-    resolve,
 )
 from covey.networks.network import Model, make_model, make_network
 from covey.types import ActionSpec, Continuous, Discrete, EnvSpec, GroupSpec, MultiDiscrete, Network

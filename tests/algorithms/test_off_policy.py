@@ -12,7 +12,6 @@ import pytest
 from stubs import GROUP, constant_network, context, transitions
 
 from covey.algorithms.base import make_optimiser
-from covey.algorithms.critics import Critics
 from covey.algorithms.off_policy import (
     ActorCritic,
     OffPolicyConfig,
@@ -27,6 +26,7 @@ from covey.algorithms.off_policy import (
     see_others,
     td_targets,
 )
+from covey.algorithms.replay_critics import Critics
 from covey.algorithms.seats import NEXT_ACTION, OWN
 from covey.types import Batch, Continuous, Discrete, pytree
 

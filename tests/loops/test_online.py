@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from conftest import MakeTeam, SameBits, Team
 
-from covey.algorithms.base import make_team
+from covey.algorithms.base import Hooks, make_team
 from covey.data.replay import Replay
 from covey.envs.base import first_step, make_env
 from covey.envs.batch import BatchedEnv
-from covey.loops.learning import Learning, updates_due
+from covey.loops.learning import ReplayLearning, updates_due
 from covey.loops.online import (
     OnlineTraining,
     TrainState,
@@ -123,7 +123,11 @@ def test_a_run_that_lost_its_buffer_updates_as_it_fills(fresh: MakeTeam) -> None
         before = int(state.learner["agents"].updates)
         state, metrics = team.loop.advance(state, jnp.int32(1))
         updates.append(int(state.learner["agents"].updates) - before)
-        assert np.isfinite(metrics["agents/q_loss"][0]) and (metrics["agents/q_loss"][0] > 0) == (updates[-1] > 0)
+        assert metrics["updates"][0] == updates[-1]
+        if updates[-1]:
+            assert np.isfinite(metrics["agents/q_loss"][0]) and metrics["agents/q_loss"][0] > 0
+        else:
+            assert np.isnan(metrics["agents/q_loss"][0]) and np.isnan(metrics["agents/epsilon"][0])
     assert updates == [round(8 * share / 32) for share in range(1, 33)] + [8]
 
 
@@ -133,6 +137,27 @@ def test_updates_that_are_due_by_hand() -> None:
     cases = ((4, 4, 1000), (100, 100, 1000), (100, 5000, 1000), (1, 50, 20), (1, 5000, 10), (50, 5000, 500))
     for held, collected, due in cases:
         assert updates_due(learning, jnp.int32(held), jnp.int32(collected)) == due
+
+
+def test_less_than_one_update_is_one_every_few_iterations() -> None:
+    """An eighth of an update each: the iterations 7, 15 and 23 make it, counted from 1."""
+    learning: Any = types.SimpleNamespace(num_updates=1, replay=types.SimpleNamespace(length=80))
+    made = [done for done in range(1, 25) if updates_due(learning, jnp.int32(10), jnp.int32(500), done)]
+    assert made == [7, 15, 23]
+
+
+def test_a_users_hook_cannot_drop_the_number_of_updates(fresh: MakeTeam) -> None:
+    """Without it, the host would take the first iterations' NaN for divergence."""
+    hooks = Hooks(metrics=lambda metrics: {"double": 2 * metrics["agents/q_loss"]})
+    fields = ("model.layers=[8]", "experiment.random_frames=128")
+    team = fresh("probe/copy", *fields, algorithm="iql", num_envs=8, rollout_length=8, iterations=3, hooks=hooks)
+    assert set(team.metrics) == {"double", "updates"}
+    assert team.metrics["updates"].tolist() == [0, 8, 8] and np.isfinite(team.metrics["double"]).tolist() == [0, 1, 1]
+
+
+def test_environments_split_evenly_over_devices(fresh: MakeTeam) -> None:
+    with pytest.raises(ValueError, match="num_envs 5 does not split over 2 devices"):
+        fresh("probe/copy", num_envs=5, iterations=0, num_devices=2)
 
 
 def test_one_update_an_iteration_is_spread_while_a_lost_buffer_fills(fresh: MakeTeam) -> None:
@@ -269,11 +294,11 @@ def test_with_replay_updates_begin_after_random_play_and_with_enough_steps(
 ) -> None:
     """Random play of 40 frames is two iterations, after the second of which learning begins, if ten steps are there.
     After ten iterations, each of 50 steps should be there; where 25 are, half of the four updates are made."""
-    learning = Learning(replay=adding_replay(enough=10), num_updates=4, random_frames=40)
+    learning = ReplayLearning(replay=adding_replay(enough=10), num_updates=4, random_frames=40)
     batch = Batch(transitions={"agents": steps(jnp.zeros(5))})
     state = state_of(iteration, jnp.int32(held))
     learner, buffer, metrics = learn(
-        training(counting(), learning=learning), state, batch, jax.random.key(0), jnp.float32(0.0)
+        training(counting(), replay_learning=learning), state, batch, jax.random.key(0), jnp.float32(0.0)
     )
     assert int(learner) == updates and int(buffer) == held + 5
     assert float(metrics["loss"]) == (3.0 if updates else 0.0)
@@ -297,7 +322,7 @@ def test_actions_are_random_while_the_condition_holds() -> None:
 
 
 def test_what_checkpoints_leave_out_stays_as_it_is() -> None:
-    learning = Learning(replay=adding_replay(1), num_updates=1, random_frames=0, in_checkpoints=False)
+    learning = ReplayLearning(replay=adding_replay(1), num_updates=1, random_frames=0, in_checkpoints=False)
     actors: list[Any] = [jnp.int32(1), jnp.int32(9)]
     state = dataclasses.replace(state_of(7, buffer=jnp.int32(50)), actor=actors[0])
     assert set(saved_parts(state, state_parts(None))) == {"learner", "actor", "clock"}

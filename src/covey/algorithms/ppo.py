@@ -505,7 +505,11 @@ def _num_minibatches(config: PpoConfig, local_frames: int, axis: str | None, num
     frames = local_frames * (jax.lax.axis_size(axis) if axis else 1)
     num = frames // config.minibatch_size if config.minibatch_size else config.num_minibatches
     if num_sequences % num:
-        raise ValueError(f"{num} minibatches do not divide the {num_sequences} sequences of each device")
+        field = "minibatch_size" if config.minibatch_size else "num_minibatches"
+        raise ValueError(
+            f"{num} minibatches ({field}) do not divide the {num_sequences} sequences of each device; with memory, "
+            f"minibatches hold whole sequences of sequence_length steps"
+        )
     return num
 
 

@@ -242,7 +242,10 @@ def update(
     num_sequences = samples.reset.shape[0]
     if num_sequences % config.num_minibatches:
         num = config.num_minibatches
-        raise ValueError(f"{num} minibatches do not divide the {num_sequences} sequences of each device")
+        raise ValueError(
+            f"{num} minibatches (num_minibatches) do not divide the {num_sequences} sequences of each device; with "
+            "memory, minibatches hold whole sequences of sequence_length steps"
+        )
 
     def minibatch(state: PqnState, indices: Array) -> tuple[PqnState, dict[str, Array]]:
         return update_minibatch(pqn, state, samples, indices, coefficients["lr"])

@@ -157,7 +157,7 @@ class CollectingConfig(ExperimentConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OnlineConfig(CollectingConfig):
-    """The online loop: an iteration learns from what it collected."""
+    """The loop `online`: an iteration learns from what it collected."""
 
     learns_from: ClassVar[str] = "what was just collected"
 
@@ -171,7 +171,7 @@ class OnlineConfig(CollectingConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReplayConfig(CollectingConfig):
-    """The online loop with replay: an iteration adds what it collected to a buffer and updates from samples of it."""
+    """The loop `replay`: an iteration adds what it collected to a buffer and updates from samples of it."""
 
     learns_from: ClassVar[str] = "replay"
     loop: str = "replay"

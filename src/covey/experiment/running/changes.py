@@ -26,7 +26,7 @@ from covey.experiment.configuration.config import (
     to_dict,
 )
 from covey.experiment.running.build import Parts, build_learning, check_update, example_key, init_shapes
-from covey.experiment.running.programs import Programs, fitting, uncompiled
+from covey.experiment.running.programs import Programs, accept_empty_leaves, uncompiled
 from covey.loops.base import Loop, state_shapes
 from covey.types import PyTree
 
@@ -114,7 +114,7 @@ def _build_again(config: Config, parts: Parts, programs: Programs) -> tuple[Part
     parts = dataclasses.replace(parts, algorithm=algorithm, loop=loop)
     if not config.jit:
         return parts, uncompiled(parts).advance
-    return parts, fitting(programs.compile_again(loop.advance.lower(after, np.int32(1))))
+    return parts, accept_empty_leaves(programs.compile_again(loop.advance.lower(after, np.int32(1))))
 
 
 def difference_in_state(old: Loop, new: Loop, before: PyTree, after: PyTree) -> str:

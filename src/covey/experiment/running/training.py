@@ -269,13 +269,13 @@ class Training:
         template = jax.eval_shape(functools.partial(self._of_seed, index=0), parts) if self._together else parts
         devices = self._recorders[0].progress.devices
 
-        def fitting(meta: dict[str, Any]) -> dict[str, PyTree]:
+        def template_for(meta: dict[str, Any]) -> dict[str, PyTree]:
             split = () if meta["devices"] == devices else self._split_over_devices
             return {name: part for name, part in template.items() if name not in split}
 
         saved = [recorder.checkpoints.iterations() for recorder in self._recorders]
         for iteration in sorted(set.intersection(*map(set, saved)), reverse=True):
-            restored = [recorder.checkpoints.restore_at(iteration, fitting) for recorder in self._recorders]
+            restored = [recorder.checkpoints.restore_at(iteration, template_for) for recorder in self._recorders]
             found = [saved for saved in restored if saved is not None]
             if len(found) == len(restored):
                 return found
