@@ -64,6 +64,7 @@ def started(algorithm: Algorithm, source: Source) -> tuple[dict[Any, np.ndarray]
 
 FAMILIES = [
     ("mappo", "probe/copy", ["params", "observation_moments", "state_moments", "value_moments"]),
+    ("impala", "probe/copy", ["params", "observation_moments", "state_moments", "value_moments"]),
     ("pqn", "probe/copy", ["params"]),
     ("iql", "probe/copy", ["params", "target"]),
     ("qmix", "probe/copy", ["params", "target"]),
