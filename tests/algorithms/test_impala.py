@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from stubs import context, told_policy, transitions
 
-from covey.algorithms.base import Hooks, make_optimiser
+from covey.algorithms.base import Hooks, make_algorithm, make_optimiser
 from covey.algorithms.critics import CriticSees
 from covey.algorithms.impala import (
     IMPALA,
@@ -28,12 +28,16 @@ from covey.algorithms.impala import (
     update_minibatch,
 )
 from covey.algorithms.on_policy import AdvantageNormalisation, observe_steps
-from covey.envs.base import next_step
+from covey.envs.base import make_env, next_step
 from covey.envs.batch import BatchedEnv
 from covey.envs.probes import GROUP, CopyAction, ProbeConfig
 from covey.envs.wrappers import AgentIds, TimeLimit
+from covey.errors import UsageError
+from covey.loops.evaluate import play_episodes
 from covey.loops.rollout import collect, init_actor
+from covey.networks.network import make_model
 from covey.ops.normalisation import Moments, batch_moments
+from covey.ops.schedules import Schedule
 from covey.types import Batch, Discrete, EnvSpec, GroupSpec
 
 GAMMA = 0.9
@@ -355,7 +359,7 @@ def test_impossible_values_are_refused(field, value):
 
 
 def test_minibatches_must_divide_the_environments(fresh):
-    with pytest.raises(ValueError, match="num_envs=8 is no multiple of num_minibatches=3; 2 or 4 would divide it"):
+    with pytest.raises(UsageError, match="num_envs=8 is no multiple of num_minibatches=3; 2 or 4 would divide it"):
         fresh("probe/copy", "algorithm.num_minibatches=3", algorithm="impala", iterations=1, num_envs=8)
     with pytest.raises(ValueError, match="8 minibatches do not divide 4 environments"):
         fresh("probe/copy", "algorithm.num_minibatches=8", algorithm="impala", iterations=1, num_envs=8, num_devices=2)
@@ -581,3 +585,56 @@ def test_a_minibatch_is_its_environments_and_no_others():
     assert float(metrics["critic_grad_norm"]) == pytest.approx(0.5 * 2.0)
     assert float(after.params["critic"]["output"]) == pytest.approx(0.9, rel=1e-3)
     assert float(after.params["actor"]["entropy"]) == pytest.approx(0.1, rel=1e-3)
+
+
+# ----------------------------------------------------------------------------------------------------- old parameters
+
+
+def learn_with_lag(name: str, lag: int, iterations: int) -> tuple[float, float]:
+    """On `probe/copy`, acting with parameters that are `lag` updates old: the mean return of the policy as it is at the
+    end, and the mean of the value targets, a running one."""
+    env = make_env("probe/copy")
+    model = make_model("mlp", layers=(32,))
+    fields = {"lr": 1e-2, "lr_schedule": Schedule.constant, "epochs": 4, "num_minibatches": 2}
+    algorithm = make_algorithm(name, env.spec, model=model, **fields)
+    batched = BatchedEnv(env=env, num_envs=32)
+
+    def iteration(carry: Any, key: jax.Array) -> tuple[Any, jax.Array]:
+        state, published, actor = carry
+        oldest = jax.tree.map(lambda x: x[0], published)
+        key_collect, key_update = jax.random.split(key)
+        actor, batch, _ = collect(batched, algorithm, oldest, actor, key_collect, 8)
+        state, _, _ = algorithm.update(state, batch, key_update, jnp.float32(0))
+        published = jax.tree.map(
+            lambda old, new: jnp.concatenate([old[1:], new[None]]), published, algorithm.acting(state)
+        )
+        return (state, published, actor), None
+
+    @jax.jit
+    def learn(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        key_init, key_actor, key_learn, key_play = jax.random.split(key, 4)
+        state = algorithm.init(key_init)
+        published = jax.tree.map(lambda x: jnp.broadcast_to(x, (lag + 1, *x.shape)), algorithm.acting(state))
+        actor = init_actor(batched, algorithm, key_actor)
+        (state, _, _), _ = jax.lax.scan(iteration, (state, published, actor), jax.random.split(key_learn, iterations))
+        played = play_episodes(env, algorithm, algorithm.acting(state), key_play, num_episodes=512, deterministic=False)
+        return played.returns[GROUP].mean(), state[GROUP].value_moments.mean
+
+    return tuple(map(float, learn(jax.random.key(0))))  # type: ignore[return-value]
+
+
+def test_old_batches_teach_impala_what_they_do_not_teach_ppo():
+    """All thirty batches are by the first policy, which acts at random. V-trace learns the best one from them, and what
+    that is worth. PPO may not go farther from it than its clip allows, and learns what the old one is worth."""
+    returns, worth = learn_with_lag("impala", 30, 30)
+    assert returns >= 0.95
+    assert worth >= 0.8
+    returns, worth = learn_with_lag("ippo", 30, 30)
+    assert 0.55 <= returns <= 0.75
+    assert worth == pytest.approx(0.5, abs=0.05)
+
+
+@slow
+def test_ppo_learns_from_new_batches_what_old_ones_did_not_teach_it():
+    returns, _ = learn_with_lag("ippo", 0, 30)
+    assert returns >= 0.95
