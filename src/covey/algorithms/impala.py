@@ -87,7 +87,7 @@ class ImpalaConfig(OnPolicyConfig):
     rho_bar: float = 1.0  # where the weight of a step is clipped: ρ̄, which decides whose values are learned
     c_bar: float = 1.0  # where a step's share in the weight of those after it is clipped: c̄, which limits the variance
     epochs: int = 1  # passes over the batch in each iteration
-    num_minibatches: int = 1  # minibatches that the environments are split into in each epoch
+    num_minibatches: int = 4  # minibatches that the environments are split into in each epoch
     # normalise the critic's targets by their running mean and deviation, and rescale its last layer when these move
     popart: bool = True
 
