@@ -41,6 +41,7 @@ UPDATE: Mapping[str, str] = {
     "q_value": "mean value of the actions taken; for SAC and DDPG, mean target of the critics",
     "entropy": "mean entropy of the policy, in nats",
     "kl": "estimated divergence of the updated policy from the one that collected, in nats",
+    "rho": "mean ratio of the policy's probability of an action to that by the policy that took it, before clipping",
     "clip_fraction": "share of policy ratios beyond the clipping range",
     "explained_variance": "share of the returns' variance that the critic explains",
     "grad_norm": "global norm of the gradient before clipping",

@@ -154,6 +154,7 @@ def test_the_critics_of_replay_stay_with_the_learner(name: str) -> None:
 
 FAMILIES = {
     "mappo": {"lr", "entropy_coef", "value_coef", "clip", "gamma", "gae_lambda"},
+    "impala": {"lr", "entropy_coef", "value_coef", "gamma", "vtrace_lambda", "rho_bar", "c_bar"},
     "qmix": {"lr", "gamma", "tau", "epsilon_start", "epsilon_end"},
     "masac": {"lr", "alpha_lr", "gamma", "tau"},
     "matd3": {"lr", "gamma", "tau", "noise_start", "noise_end"},

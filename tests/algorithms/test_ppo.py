@@ -10,22 +10,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import MakeTeam
-from stubs import context, transitions
+from stubs import context, told_policy, transitions
 
 from covey.algorithms.base import Hooks, make_optimiser
 from covey.algorithms.critics import CriticSees
-from covey.algorithms.policies import Evaluated, Inputs, Sampled, TeamPolicy
+from covey.algorithms.on_policy import AdvantageNormalisation, observe
+from covey.algorithms.policies import Inputs
 from covey.algorithms.ppo import (
     IPPO,
     MAPPO,
-    AdvantageNormalisation,
     Ppo,
     Samples,
     fit_values,
     init,
     make_samples,
     next_values,
-    observe,
     ppo_loss,
     to_output,
     to_value,
@@ -546,30 +545,6 @@ def test_impossible_values_are_refused(field: str, value: Any) -> None:
 
 
 # ------------------------------------------------------------------------------------------------- functions by name
-
-
-def told_policy() -> TeamPolicy:
-    """Its parameters say what it answers: `log_prob`, `entropy` and `output`, and to an observation `w · o`."""
-
-    def evaluate(params: Any, inputs: Any, carry: Any, raw_action: Any, noise: Any) -> Evaluated:
-        actor, critic = params["actor"], params["critic"]
-        return Evaluated(log_prob=actor["log_prob"], entropy=actor["entropy"], output=critic["output"])
-
-    def sample(params: Any, inputs: Any, carry: Any, key: jax.Array, explore: Any) -> tuple[Sampled, Any]:
-        output = inputs.critic_input[..., 0] * params["critic"]["output"]
-        zeros = jnp.zeros_like(output)
-        return Sampled(raw_action=zeros.astype(jnp.int32), log_prob=zeros, output=output), carry
-
-    return TeamPolicy(
-        init=lambda key: {"actor": {"log_prob": jnp.zeros(())}, "critic": {"output": jnp.ones(())}},
-        initial_carry=lambda num_envs: (),
-        sample=sample,
-        evaluate=evaluate,
-        evaluate_critic=lambda params, inputs, carry: inputs.critic_input[..., 0] * params["critic"]["output"],
-        to_action=lambda raw: raw,
-        noise_size=0,
-        recurrent=False,
-    )
 
 
 def told_ppo(num_agents: int, sees: CriticSees = CriticSees.own, **fields: Any) -> Ppo:

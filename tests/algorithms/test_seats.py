@@ -11,7 +11,7 @@ import numpy as np
 from stubs import transitions
 
 from covey.algorithms.base import make_algorithm, make_team
-from covey.algorithms.ppo import AdvantageNormalisation
+from covey.algorithms.on_policy import AdvantageNormalisation
 from covey.algorithms.seats import (
     NEXT_ACTION,
     OWN,

@@ -73,6 +73,7 @@ def started(algorithm: Algorithm, source: TransferSource) -> tuple[dict[Any, np.
 
 FAMILIES = [
     ("mappo", "probe/copy", ["params", "observation_moments", "state_moments", "value_moments"]),
+    ("impala", "probe/copy", ["params", "observation_moments", "state_moments", "value_moments"]),
     ("pqn", "probe/copy", ["params"]),
     ("iql", "probe/copy", ["params", "target"]),
     ("qmix", "probe/copy", ["params", "target"]),
