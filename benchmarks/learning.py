@@ -95,6 +95,12 @@ EXPERIMENTS: dict[str, NamedExperiment] = {
         meaning="share of battles won",
         published=("ippo, recurrent", "jaxmarl"),
     ),
+    "smax-2s3z-impala": NamedExperiment(
+        arguments="algorithm=impala task=smax/2s3z settings=tuned",
+        threshold=0.95,
+        metric="win_rate",
+        meaning="share of battles won",
+    ),
     "rware-tiny-4ag": NamedExperiment(
         arguments=f"task=rware/tiny-4ag {RWARE}",
         threshold=22.0,

@@ -67,7 +67,7 @@ def make_program(options: Any, size: int, with_replay: bool, devices: list[Any])
         num_envs=experiment.num_envs,
         rollout_length=experiment.rollout_length,
         schedule_frames=experiment.frames,
-        learning=dataclasses.replace(learning, random_frames=0),
+        replay_learning=dataclasses.replace(learning, random_frames=0),
         devices=devices,
     )
     state: Any = loop.init(jax.random.key(0))

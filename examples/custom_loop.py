@@ -175,7 +175,7 @@ covey.register_loop(
     make_evolution,
     config=EvolutionConfig,
     description="evolution strategies over the parameters",
-    like="online",  # algorithms that learn in the online loop can be used here
+    like="online",  # algorithms that learn in the loop `online` can be used here
 )
 
 

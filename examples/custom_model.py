@@ -28,7 +28,7 @@ class ResidualConfig(ModelConfig):
 class Residual(nnx.Module):
     """Features from one observation `[N, *input_shape]`. covey adds the head: logits for an actor, values for a critic.
 
-    `num_features` tells it how wide the features are. A model with an `initial_carry` method would have memory; see
+    `num_features` tells it how wide the features are. A model with memory says so (`has_memory`); see
     `covey.networks.models.RecurrentModel`.
     """
 

@@ -156,7 +156,9 @@ def make_team(
         num_envs=num_envs,
         rollout_length=rollout_length,
         schedule_frames=max(1, iterations) * num_envs * rollout_length,
-        learning=make_learning(cast(ReplayConfig, config.experiment), team_algorithm, num_devices) if stored else None,
+        replay_learning=make_learning(cast(ReplayConfig, config.experiment), team_algorithm, num_devices)
+        if stored
+        else None,
         hooks=hooks,
         devices=jax.devices()[:num_devices],
         max_iterations=max(1, iterations),

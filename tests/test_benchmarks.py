@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 import pytest
 
 import covey
@@ -248,3 +249,21 @@ def test_learning_experiments_are_those_of_their_results(script: Any) -> None:
         now = compose(shlex.split(experiment.arguments))
         assert identity(stored) == identity(now), name
         assert result["tuning"] == experiment.tuning, name
+
+
+@pytest.mark.slow
+def test_cpu_tricks(script: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each row is a ratio, and what is compared computes the same."""
+    module, output = script("cpu_tricks"), tmp_path / "tricks.json"
+    module.main([*QUICK, "--output", str(output)])
+    rows = read(output)["tricks"]
+    for row in rows:
+        assert (
+            row["gain"] == pytest.approx(row["plain_microseconds"] / row["trick_microseconds"], rel=1e-3)
+            and row["gain"] > 0
+        )
+    out = capsys.readouterr().out
+    assert all(row["trick"] in out for row in rows) and "load of the machine" in out
+    for trick in (module.blocks(), module.generators(), module.error_functions(), *module.products()):
+        for one, other in zip(*(jax.tree.leaves(f(trick.start)) for f in (trick.trick, trick.plain)), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, err_msg=trick.name)

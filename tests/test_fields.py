@@ -218,6 +218,19 @@ def test_roles_are_read_from_the_field_and_kept_by_subclasses() -> None:
     assert {name.path: name.role for name in fields_of(Retimed(), "")}["frames"] == FieldRole(resumable=True)
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "changeable"),
+    [
+        ("mappo", {"algorithm.epochs", "algorithm.num_minibatches", "algorithm.minibatch_size"}),
+        ("pqn", {"algorithm.epochs", "algorithm.num_minibatches"}),
+        ("qmix", {"experiment.updates", "experiment.buffer.batch_size"}),
+    ],
+)
+def test_what_may_change_while_training_runs(algorithm: str, changeable: set[str]) -> None:
+    config = compose([f"algorithm={algorithm}"])
+    assert {path for path, role, _ in roles_in(config) if role.changeable} == changeable
+
+
 def test_a_role_that_there_is_not_is_refused() -> None:
     with pytest.raises(TypeError, match="resumeable"):
         field(1, resumeable=True)

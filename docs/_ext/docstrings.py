@@ -162,6 +162,7 @@ def markdown_inline(text: str) -> str:
 
 SYMBOL = re.compile(r"(?<![\w`])([A-Zπμ]'?_[A-Za-zα-ω]+(?:\([^()]*\))?)")  # π_θ(a | o) in a sentence
 LETTERS = {
+    "ρ̄": r"\bar{\rho}", "c̄": r"\bar{c}", "⋯": r"\cdots",
     "α": r"\alpha", "γ": r"\gamma", "ε": r"\epsilon", "θ": r"\theta", "λ": r"\lambda", "μ": r"\mu", "π": r"\pi",
     "ρ": r"\rho", "φ": r"\phi", "∇": r"\nabla", "Σ": r"\sum", "∂": r"\partial", "H̄": r"\bar{H}", "ã": r"\tilde{a}",
     "−": "-", "·": r"\cdot", "≥": r"\ge", "≤": r"\le", "~": r"\sim", "²": "^2", "…": r"\dots", "×": r"\times",

@@ -13,7 +13,7 @@ algorithm.lr_schedule: anneal_lr lr_decay lr_annealing learning_rate_schedule de
 algorithm.adam_eps: adam_epsilon opti_eps optim_eps optimizer_eps adam_extra_params eps
 algorithm.max_grad_norm: grad_norm grad_clip clip_grad clip_grad_norm clip_grad_val grad_norm_clip grad_norm_clipping
 algorithm.gamma: discount discount_factor discount_rate
-algorithm.gae_lambda algorithm.q_lambda: lambda lambda_ lam lmbda gae_lam td_lambda
+algorithm.gae_lambda algorithm.vtrace_lambda algorithm.q_lambda: lambda lambda_ lam lmbda gae_lam td_lambda
 algorithm.clip: clip_eps clip_range clip_epsilon eps_clip clip_param clip_coef clip_ratio cliprange ratio_clip
 algorithm.value_clip: clip_value clip_vloss clip_range_vf vf_clip_param clip_value_loss
 algorithm.value_coef: vf_coef value_loss_coef value_loss_coeff vf_loss_coeff critic_coef value_coeff
@@ -25,6 +25,8 @@ experiment.buffer.batch_size algorithm.minibatch_size: batch_size train_batch_si
 algorithm.sequence_length: seq_len seq_length rnn_seq_len chunk_length data_chunk_length max_seq_len
 algorithm.advantage_normalisation: norm_adv normalize_advantage normalize_advantages standardise_advantages
 algorithm.observation_normalisation: norm_obs normalize_obs normalize_observations use_obs_norm obs_norm
+algorithm.popart: use_popart
+algorithm.rho_bar algorithm.c_bar: clip_rho_threshold clip_pg_rho_threshold vtrace_clip rho_clip c_clip
 algorithm.value_normalisation: norm_value use_valuenorm use_popart popart standardise_returns standardise_rewards
 algorithm.share_parameters: share_policy_params parameter_sharing param_sharing share_policy share_param
 algorithm.share_critic_parameters: share_param_critic share_critic

@@ -450,13 +450,13 @@ def _rows(entries: Iterable[Entry]) -> list[tuple[str, str]]:
     return [(entry.name, entry.description) for entry in entries]
 
 
-def _own(group: str, config_dir: str | None) -> list[tuple[str, str]]:
-    """The user's own presets of a group."""
+def _own(kind: str, config_dir: str | None) -> list[tuple[str, str]]:
+    """The user's own presets of a kind: tasks, algorithms or models."""
     if config_dir is None:
         return []
     from covey.experiment.configuration.compose import list_presets
 
-    return list(list_presets(group, config_dir).items())
+    return list(list_presets(kind, config_dir).items())
 
 
 def _matching(rows: list[tuple[str, str]], words: list[str]) -> list[tuple[str, str]]:
@@ -509,15 +509,16 @@ VERBS = {
 covey resume RUN [key=value …]
 
 Continues a run where it stopped. The result is equal, to the bit, to a run that never stopped. RUN is a run directory,
-or the folder that holds those of several seeds. A larger number of frames extends a finished run. These may change
-too: `experiment.` followed by schedule_frames, evaluation_interval, evaluation_episodes, absolute_metric,
-checkpoint_interval, checkpoint_keep, loggers, logger_options, devices, seeds_at_once, platform; and jit.
+or the folder that holds those of several seeds. A larger number of frames extends a finished run, and the same number
+of schedule_frames its schedules, which may have reached 0. These may change too: `experiment.` followed by
+evaluation_interval, evaluation_episodes, absolute_metric, checkpoint_interval, checkpoint_keep, loggers,
+logger_options, devices, seeds_at_once, platform; and jit.
 
   trust=true                  let someone else's run import the code that it names (covey trust --help)
 
 A damaged checkpoint is skipped, and damaged or missing metrics and results are rebuilt where possible, with a warning.
 
-  covey resume runs/first experiment.frames=2e6
+  covey resume runs/first experiment.frames=4e6 experiment.schedule_frames=4e6
 """,
     ),
     "evaluate": Verb(

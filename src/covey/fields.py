@@ -51,6 +51,8 @@ class FieldRole:
     # added after benchmarks whose folders must still be found: in the identity only where it is not at its default
     newer: bool = False
     resumable: bool = False  # `covey resume` may change it
+    # `Training.set_field` may change it between chunks: it sets shapes within an iteration, and none of the train state
+    changeable: bool = False
     compared: bool = True  # reports tell runs apart by it; false for where, how long or under what watch a run trains
     compiled: bool = True  # the compiled programs depend on it
 

@@ -30,6 +30,9 @@ COLLECTING_SECONDS = "collecting_seconds"
 UPDATING_SECONDS = "updating_seconds"
 EVALUATING_SECONDS = "evaluating_seconds"
 
+# Metrics of learning from replay. An iteration without updates has no metrics of updates.
+UPDATES = "updates"
+
 # Metrics of an update. Each algorithm gives some of them, named after its group: `agents/entropy`.
 UPDATE: Mapping[str, str] = {
     "policy_loss": "the policy's part of the loss",
@@ -38,6 +41,7 @@ UPDATE: Mapping[str, str] = {
     "q_value": "mean value of the actions taken; for SAC and DDPG, mean target of the critics",
     "entropy": "mean entropy of the policy, in nats",
     "kl": "estimated divergence of the updated policy from the one that collected, in nats",
+    "rho": "mean ratio of the policy's probability of an action to that by the policy that took it, before clipping",
     "clip_fraction": "share of policy ratios beyond the clipping range",
     "explained_variance": "share of the returns' variance that the critic explains",
     "grad_norm": "global norm of the gradient before clipping",
@@ -58,6 +62,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "where groups oppose each other, over those of the task's first team",
     RESULTS_CHECKSUM: "checksum of what results.json says about an evaluation",
     EPISODE_LENGTH: "steps in an episode",
+    UPDATES: "gradient updates in this iteration",
     **UPDATE,
     FRAMES_PER_SECOND: "frames collected and learnt from per second",
     COMPILING_SECONDS: "seconds spent compiling",

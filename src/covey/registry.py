@@ -14,7 +14,7 @@ import importlib
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from covey.checks import LARGEST_INT, out_of_range
 from covey.errors import UsageError, unknown_name, unknown_value
@@ -255,13 +255,28 @@ class Switch:
 OtherNames = Mapping[str, str | Switch | None]
 
 
+class Configuration:
+    """What the dataclasses of tasks, models, algorithms and loops may say besides their fields. `TaskConfig`,
+    `ModelConfig`, `AlgorithmConfig` and `ExperimentConfig` inherit from this.
+
+    other_names   names that are accepted in place of fields, those of another system for example: each leads to a
+                  field, to a switch for one, or to None if it is accepted and has no effect
+    """
+
+    other_names: ClassVar[OtherNames] = {}
+
+
 def with_own_names(config: Any, values: Mapping[str, Any], where: str) -> dict[str, Any]:
     """`values` under the names of `config`'s fields.
 
-    A dataclass may take other names too, those of another system for example: its class variable `other_names` maps
-    each of them to a field, to a switch for one, or to None if it is accepted and has no effect.
+    A dataclass may take other names too, as its `other_names` say (`Configuration`).
     """
-    return renamed(getattr(config, "other_names", {}), values, where)
+    return renamed(other_names(config), values, where)
+
+
+def other_names(config: Any) -> OtherNames:
+    """The other names that a dataclass's fields have; those within a field have none."""
+    return config.other_names if isinstance(config, Configuration) else {}
 
 
 def renamed(others: OtherNames, values: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -216,13 +216,13 @@ class JointLearning:
     """How some groups of a team learn in one update. Each keeps a state of its own, with which it acts.
 
     groups   those that learn together; each one's algorithm says the same
-    member   what `update` needs to know about the group that has this
+    bundle   what `update` needs to know about the group that has this
     agreed   fields of the configuration, by name, that must be the same for all of them
-    update(members, states, batch, key, progress) -> (states, metrics, priorities), all of them dicts by group
+    update(bundles, states, batch, key, progress) -> (states, metrics, priorities), all of them dicts by group
     """
 
     groups: tuple[str, ...]
-    member: Any
+    bundle: Any
     agreed: Mapping[str, Any]
     update: Callable[..., tuple[dict[str, PyTree], dict[str, dict[str, Array]], dict[str, PyTree]]]
 
@@ -237,7 +237,7 @@ class Algorithm:
     initial_carry(num_envs) -> carry
     act(acting, timestep [B, …], carry, key, explore) -> (actions by group, extras by group, carry)
     update(state, batch, key, progress) -> (state, metrics, priorities or None)
-    sequence_length: how many contiguous steps one carry serves in a batch (1: the algorithm has no memory)
+    sequence_length: contiguous steps that an update needs of each sequence; 0: the whole rollout
     groups: of a team's algorithm, each group's own
 
     What only an algorithm for one group has:

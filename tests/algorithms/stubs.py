@@ -7,6 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from covey.algorithms.base import Context, Hooks
+from covey.algorithms.policies import Evaluated, Sampled, TeamPolicy
 from covey.networks.network import make_model
 from covey.types import Network, Transition
 
@@ -51,5 +52,37 @@ def constant_network(num_agents: int) -> Network:
         init=lambda key: jnp.zeros((num_agents, 1)),
         apply=apply,
         initial_carry=lambda num_envs: (),
+        recurrent=False,
+    )
+
+
+def told_policy() -> TeamPolicy:
+    """Its parameters say what it answers: `log_prob`, `entropy` and `output`, and to an observation `w · o`."""
+
+    def rate(params, inputs):
+        return inputs.critic_input[..., 0] * params["critic"]["output"]
+
+    def evaluate(params, inputs, carry, raw_action, noise):
+        actor, critic = params["actor"], params["critic"]
+        return Evaluated(log_prob=actor["log_prob"], entropy=actor["entropy"], output=critic["output"])
+
+    def sample(params, inputs, carry, key, explore):
+        output = rate(params, inputs)
+        zeros = jnp.zeros_like(output)
+        return Sampled(raw_action=zeros.astype(jnp.int32), log_prob=zeros, output=output), carry
+
+    return TeamPolicy(
+        init=lambda key: {"actor": {"log_prob": jnp.zeros(())}, "critic": {"output": jnp.ones(())}},
+        initial_carry=lambda num_envs: (),
+        sample=sample,
+        evaluate=evaluate,
+        evaluate_critic=lambda params, inputs, carry: rate(params, inputs),
+        evaluate_with_successors=lambda params, inputs, successors, carry, cut: (
+            rate(params, inputs),
+            rate(params, successors),
+        ),
+        rescale_critic=lambda params, scale, shift: params,
+        to_action=lambda raw: raw,
+        noise_size=0,
         recurrent=False,
     )

@@ -9,11 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from stubs import GROUP, transitions
+from stubs import GROUP, context, transitions
 
 from covey import registry
 from covey.algorithms.base import (
+    Hooks,
     adam_step,
+    add_users_loss,
+    batch_of,
+    check_parts_fit,
     descend,
     every_n_updates,
     init_coefficients,
@@ -23,7 +27,19 @@ from covey.algorithms.base import (
 )
 from covey.algorithms.ppo import IPPO
 from covey.envs.base import first_step
-from covey.types import Algorithm, Batch, Continuous, Discrete, EnvSpec, GroupSpec, PyTree, pytree
+from covey.types import (
+    Algorithm,
+    Batch,
+    Continuous,
+    Discrete,
+    EnvSpec,
+    GroupSpec,
+    JointLearning,
+    Key,
+    PyTree,
+    Transition,
+    pytree,
+)
 
 
 def adam(grads: list[np.ndarray], lr: float, max_norm: float, eps: float) -> np.ndarray:
@@ -138,6 +154,7 @@ def test_the_critics_of_replay_stay_with_the_learner(name: str) -> None:
 
 FAMILIES = {
     "mappo": {"lr", "entropy_coef", "value_coef", "clip", "gamma", "gae_lambda"},
+    "impala": {"lr", "entropy_coef", "value_coef", "gamma", "vtrace_lambda", "rho_bar", "c_bar"},
     "qmix": {"lr", "gamma", "tau", "epsilon_start", "epsilon_end"},
     "masac": {"lr", "alpha_lr", "gamma", "tau"},
     "matd3": {"lr", "gamma", "tau", "noise_start", "noise_end"},
@@ -187,3 +204,85 @@ def test_every_coefficient_is_read_from_the_state(name: str) -> None:
         smaller = 1e-4 if coefficient == "clip" else 0.5  # so far, nothing moved: only a narrow clip is felt
         leaves = learned(before | {coefficient: value * smaller})
         assert any((a != b).any() for a, b in zip(plain, leaves, strict=True)), coefficient
+
+
+# ------------------------------------------------------------------------------------------------- groups of a team
+
+
+def part(**fields: Any) -> Algorithm:
+    """An algorithm of which only what `fields` say is asked."""
+    options: dict[str, Any] = {"initial_carry": lambda num_envs: (), "act": None, "update": None, "init": None}
+    return Algorithm(**options | fields)
+
+
+def test_a_group_is_given_its_own_carries_and_the_next_actions_that_it_asks_for() -> None:
+    """The hunters' critic rates the prey's actions, which their policy makes of the prey's own state and steps."""
+
+    def next_actions(state: Any, steps: Transition, key: Key) -> Any:
+        return state * steps.reward
+
+    parts = {"hunters": part(rates_actions_of=("prey",), sequence_length=2), "prey": part(next_actions=next_actions)}
+    batch = Batch(
+        transitions={"hunters": transitions([[[1.0]]] * 3), "prey": transitions([[[2.0]], [[3.0]], [[4.0]]])},
+        carries={"hunters": jnp.float32(5.0), "prey": jnp.float32(6.0)},
+    )
+    keys = {name: jax.random.key(0) for name in parts}
+    own = batch_of("hunters", parts, {"hunters": None, "prey": 10.0}, batch, keys)
+    np.testing.assert_array_equal(own.next_actions["prey"], [[[20.0]], [[30.0]]])  # two steps: the sequence's length
+    assert own.carries == 5.0 and own.final_carry == ()
+    assert [steps.reward.shape[0] for steps in own.transitions.values()] == [2, 2]
+    other = batch_of("prey", parts, {}, batch, keys)
+    assert other.next_actions == {} and other.carries == 6.0
+    assert other.transitions["prey"].reward.shape[0] == 1  # without memory, single steps
+
+
+def test_a_batch_that_was_collected_is_not_cut() -> None:
+    final = first_step({GROUP: jnp.zeros((1, 1))})
+    batch = Batch(transitions={GROUP: transitions([[[1.0]]] * 3)}, final=final, final_carry={GROUP: 7})
+    own = batch_of(GROUP, {GROUP: part(sequence_length=1)}, {}, batch, {GROUP: jax.random.key(0)})
+    assert own.transitions[GROUP].reward.shape[0] == 3 and own.final_carry == 7 and own.carries == ()
+
+
+def test_a_critic_of_others_actions_needs_to_know_the_next_ones() -> None:
+    def says(*_: Any) -> None:
+        return None
+
+    with pytest.raises(ValueError, match="whose algorithm does not say what its next ones are"):
+        check_parts_fit({"hunters": part(rates_actions_of=("prey",)), "prey": part()})
+    with pytest.raises(ValueError, match="must be the same for both"):
+        looks_further = part(next_actions=says, sequence_length=3)
+        check_parts_fit({"hunters": part(rates_actions_of=("prey",)), "prey": looks_further})
+    check_parts_fit({"hunters": part(rates_actions_of=("prey",)), "prey": part(next_actions=says)})
+
+
+def test_groups_that_learn_together_agree() -> None:
+    def learns(group: str, other: str, length: int = 1, **agreed: Any) -> Algorithm:
+        joint = JointLearning(groups=(group, other), bundle=None, agreed=agreed, update=lambda *_: ({}, {}, {}))
+        return part(joint=joint, sequence_length=length)
+
+    def check(one: Algorithm, other: Algorithm) -> None:
+        check_parts_fit({"a": one, "b": other})
+
+    check(learns("a", "b", gamma=0.9), learns("a", "b", gamma=0.9))
+    with pytest.raises(
+        ValueError, match=r"groups a and b learn one value of the team, and must agree on algorithm\.gamma"
+    ):
+        check(learns("a", "b", gamma=0.9), learns("a", "b", gamma=0.8))
+    with pytest.raises(ValueError, match=r"must agree on algorithm\.scope"):
+        check(learns("a", "b"), part())
+    with pytest.raises(ValueError, match=r"must agree on algorithm\.sequence_length"):
+        check(learns("a", "b", length=2), learns("a", "b"))
+
+
+def test_a_users_loss_adds_its_gradient() -> None:
+    """Of 3 θ² at θ = 2 it is 12; without a hook, gradients stay as they are."""
+
+    def loss(group: str, params: Any, batch: Any) -> tuple[jax.Array, dict[str, Any]]:
+        assert group == GROUP
+        return batch * params["w"] ** 2, {"weight": params["w"]}
+
+    grads, params = {"w": jnp.float32(1.0)}, {"w": jnp.float32(2.0)}
+    hooked = dataclasses.replace(context(), hooks=Hooks(loss=loss))
+    added, metrics = add_users_loss(grads, hooked, GROUP, params, jnp.float32(3.0))
+    assert float(added["w"]) == 13.0 and float(metrics["weight"]) == 2.0
+    assert add_users_loss(grads, context(), GROUP, params, None) == (grads, {})

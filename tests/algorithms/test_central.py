@@ -20,7 +20,7 @@ from covey.envs.probes import ProbeConfig, Team, TwoStep
 from covey.errors import UsageError
 from covey.experiment.configuration.compose import compose
 from covey.experiment.loading.policy import load
-from covey.experiment.loading.transfer import Source, plan_transfer
+from covey.experiment.loading.transfer import TransferSource, plan_transfer
 from covey.experiment.recording.checkpoint import paths_and_leaves
 from covey.experiment.running.build import apart_from, build, build_algorithm, build_env
 from covey.experiment.running.experiment import train
@@ -176,7 +176,7 @@ def test_what_groups_learned_together_comes_along_with_init_from(algorithm: str,
         if leaf.dtype == jnp.float32
     }
     arrays = {path: np.asarray(leaf) for path, leaf in paths_and_leaves(team.init(jax.random.key(1)))} | other
-    start = plan_transfer(Source(path="runs/other", arrays=arrays), team)(team.init(jax.random.key(0)))
+    start = plan_transfer(TransferSource(path="runs/other", arrays=arrays), team)(team.init(jax.random.key(0)))
     taken = [path for path, leaf in paths_and_leaves(start) if path in other and np.array_equal(leaf, other[path])]
     kept = [path for path, _ in paths_and_leaves(start) if path[1] in ("params", "target")]
     assert kept and set(kept) <= set(taken)

@@ -14,7 +14,6 @@ from stubs import constant_network, context, transitions
 from test_off_policy import adding_critics, told_critics
 
 from covey.algorithms.base import make_optimiser
-from covey.algorithms.critics import Critics
 from covey.algorithms.ddpg import (
     IDDPG,
     ITD3,
@@ -28,6 +27,7 @@ from covey.algorithms.ddpg import (
     with_noise,
 )
 from covey.algorithms.off_policy import ActorCritic, make_samples
+from covey.algorithms.replay_critics import Critics
 from covey.envs.base import next_step
 from covey.envs.probes import GROUP, ContinuousTarget, ProbeConfig
 from covey.envs.wrappers import AgentIds, TimeLimit

@@ -34,7 +34,7 @@ def is_refused(algorithm: str, kind: str) -> bool:
         case "continuous":
             return algorithm in ONLY_DISCRETE
         case "multi-discrete":
-            return algorithm not in ("ippo", "mappo")
+            return algorithm not in ("ippo", "mappo", "impala")
         case _:
             return algorithm in ONLY_CONTINUOUS
 
@@ -67,6 +67,7 @@ def test_two_iterations(fresh: MakeTeam, algorithm: str, kind: str) -> None:
 
 FAMILIES = {
     "mappo": "probe/copy",
+    "impala": "probe/copy",
     "pqn": "probe/copy",
     "qmix": "probe/copy",
     "masac": "probe/target",

@@ -12,16 +12,22 @@ import pytest
 from stubs import GROUP, constant_network, context, transitions
 
 from covey.algorithms.base import make_optimiser
-from covey.algorithms.critics import Critics
 from covey.algorithms.off_policy import (
     ActorCritic,
     OffPolicyConfig,
     compute_gradients,
     critic_loss,
     make_samples,
+    rate,
     rate_new_actions,
+    rate_successors,
+    rated_groups,
+    scale_delayed,
+    see_others,
     td_targets,
 )
+from covey.algorithms.replay_critics import Critics
+from covey.algorithms.seats import NEXT_ACTION, OWN
 from covey.types import Batch, Continuous, Discrete, pytree
 
 CONTINUOUS = Continuous(low=(-1.0,), high=(1.0,))
@@ -144,3 +150,80 @@ def test_the_actor_waits_and_critics_do_not(updates: int) -> None:
     assert float(computed.found["entropy"]) == (0.5 if acts else 0.0)
     np.testing.assert_allclose(computed.grads["critic"]["critic_0"], 1.0)  # of the mean of two squares at 1
     assert float(computed.metrics["q_loss"]) == 1.0
+
+
+def summing_critics() -> Critics:
+    """One critic of own observations and actions: values are the sum of what it is shown, successors' ten times it."""
+
+    def shown(observation: Any, state: Any, action: Any, others: Any = ()) -> Any:
+        seen = observation if action is None else jnp.concatenate([observation, action], -1)
+        return seen + sum(other.sum() + (0.0 if done is None else done.sum()) for other, done in others)
+
+    def evaluate(params: Any, inputs: Any, reset: Any, burn_in: int) -> Any:
+        return params * inputs.sum(-1, keepdims=True)[None, burn_in:]
+
+    def evaluate_successors(params: Any, inputs: Any, next_inputs: Any, reset: Any) -> Any:
+        return 10 * params * next_inputs.sum(-1, keepdims=True)[None]
+
+    return Critics(
+        init=lambda key: {},
+        evaluate=evaluate,
+        evaluate_successors=evaluate_successors,
+        inputs=shown,
+        recurrent=False,
+    )
+
+
+def test_actions_are_rated_beside_what_was_seen() -> None:
+    """Two agents see 1 and 2 and do 10 and 20; the critic's parameter is 3. Another group adds 5 + 7 to each input."""
+    steps = transitions([[[0.0, 0.0]]], observation=[[[[1.0], [2.0]]]])
+    ac, action = make(summing_critics()), jnp.array([[[[10.0], [20.0]]]])
+    np.testing.assert_allclose(rate(ac, 3.0, steps, action), [[[[[33.0], [66.0]]]]])
+    others = ((jnp.array([[[[5.0]]]]), jnp.array([[[[7.0]]]])),)
+    np.testing.assert_allclose(rate(ac, 3.0, steps, action, others), [[[[[33.0 + 72.0], [66.0 + 72.0]]]]])
+    np.testing.assert_allclose(rate(ac, 3.0, steps, None), [[[[[3.0], [6.0]]]]])  # of all actions: what is seen alone
+
+
+def test_the_first_steps_of_a_sequence_are_not_rated_while_memory_fills() -> None:
+    steps = transitions(jnp.zeros((3, 1, 2)), observation=jnp.arange(3.0)[:, None, None, None] * jnp.ones((3, 1, 2, 1)))
+    ac = make(summing_critics(), burn_in=2)
+    remembering = dataclasses.replace(ac, actor=dataclasses.replace(ac.actor, recurrent=True))
+    assert rate(ac, 1.0, steps, None).shape == (1, 3, 1, 2, 1)
+    np.testing.assert_allclose(rate(remembering, 1.0, steps, None), [[[[[2.0], [2.0]]]]])
+
+
+def test_successors_are_rated_by_what_comes_next() -> None:
+    """Next, the agents see 3 and 4 and do 30 and 40: ten times the sums; not what they saw and did before."""
+    steps = transitions([[[0.0, 0.0]]], observation=[[[[1.0], [2.0]]]], next_observation=[[[[3.0], [4.0]]]])
+    steps = dataclasses.replace(steps, action=jnp.array([[[[10.0], [20.0]]]]))
+    ac, action = make(summing_critics()), jnp.array([[[[30.0], [40.0]]]])
+    np.testing.assert_allclose(rate_successors(ac, 1.0, steps, steps, action), [[[[[330.0], [440.0]]]]])
+    others = ((), ((jnp.array([[[[5.0]]]]), jnp.array([[[[7.0]]]])),))  # 12 more for observation and action each
+    np.testing.assert_allclose(rate_successors(ac, 1.0, steps, steps, action, others), [[[[[570.0], [680.0]]]]])
+    partners = {OWN: jnp.array([[[True, False]]]), NEXT_ACTION: jnp.array([[[[-1.0], [-2.0]]]])}
+    beside = dataclasses.replace(steps, extras=partners)  # the second agent is a partner, who does −2 next
+    np.testing.assert_allclose(rate_successors(ac, 1.0, beside, beside, action), [[[[[330.0], [20.0]]]]])
+    discrete = make(summing_critics(), action=Discrete(3))
+    np.testing.assert_allclose(rate_successors(discrete, 1.0, steps, steps, None), [[[[[30.0], [40.0]]]]])
+
+
+def test_other_groups_are_seen_with_what_they_did_and_will_do() -> None:
+    """A scout took the second of two actions and would take the first next; of nobody's next action nothing is said."""
+    scout = transitions([[[0.0]]], observation=[[[[4.0]]]], next_observation=[[[[6.0]]]], action=[[[1]]])
+    batch = Batch(transitions={GROUP: transitions([[[0.0, 0.0]]]), "scout": scout})
+    ac = dataclasses.replace(make(told_critics()), others={"scout": Discrete(2)})
+    now, after = see_others(ac, dataclasses.replace(batch, next_actions={"scout": jnp.array([[[0]]])}))
+    np.testing.assert_array_equal(now[0][0], [[[[4.0]]]])
+    np.testing.assert_array_equal(now[0][1], [[[[0.0, 1.0]]]])
+    np.testing.assert_array_equal(after[0][0], [[[[6.0]]]])
+    np.testing.assert_array_equal(after[0][1], [[[[1.0, 0.0]]]])
+    assert see_others(ac, batch)[1][0][1] is None
+    assert see_others(make(told_critics()), batch) == ((), ())
+    assert rated_groups(ac) == ("scout",)
+    assert rated_groups(dataclasses.replace(ac, action=Discrete(3))) == ()
+
+
+def test_a_delayed_metric_has_the_mean_of_its_updates() -> None:
+    """With a delay of 3, values 6, 0, 0 in three updates have the mean of 6."""
+    config = OffPolicyConfig(policy_delay=3)
+    assert np.mean([float(scale_delayed(config, jnp.float32(value))) for value in (6.0, 0.0, 0.0)]) == 6.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -88,3 +90,19 @@ def test_one_output_is_everybodys() -> None:
     output = policy.evaluate_critic(params, inputs(CriticSees.joint), carry)
     assert output.shape == (STEPS, ENVS, AGENTS)
     np.testing.assert_array_equal(output[..., 0], output[..., 1])
+
+
+@pytest.mark.parametrize("sees", [CriticSees.own, CriticSees.joint])
+@pytest.mark.parametrize("outputs", CriticOutputs)
+def test_the_critic_in_other_units_and_at_successors(sees, outputs):
+    policy, shown = make(ACTIONS["discrete"], sees, outputs), inputs(sees)
+    params, carry = policy.init(jax.random.key(0)), policy.initial_carry(ENVS)
+    before = policy.evaluate_critic(params, shown, carry)
+    rescaled = policy.rescale_critic(params, jnp.float32(2.0), jnp.float32(7.0))
+    np.testing.assert_allclose(policy.evaluate_critic(rescaled, shown, carry), 2.0 * before + 7.0, rtol=1e-5)
+    jax.tree.map(np.testing.assert_array_equal, rescaled["actor"], params["actor"])
+    successors = dataclasses.replace(shown, critic_input=-shown.critic_input)
+    now, following = policy.evaluate_with_successors(params, shown, successors, carry, jnp.bool_(True))
+    np.testing.assert_allclose(now, before, rtol=1e-5)
+    np.testing.assert_allclose(following, policy.evaluate_critic(params, successors, carry), rtol=1e-5)
+    assert following.shape == (STEPS, ENVS, AGENTS)

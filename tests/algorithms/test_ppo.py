@@ -10,23 +10,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import MakeTeam
-from stubs import context, transitions
+from stubs import context, told_policy, transitions
 
 from covey.algorithms.base import Hooks, make_optimiser
 from covey.algorithms.critics import CriticSees
-from covey.algorithms.policies import Evaluated, Inputs, Sampled, TeamPolicy
+from covey.algorithms.on_policy import AdvantageNormalisation, observe
+from covey.algorithms.policies import Inputs
 from covey.algorithms.ppo import (
     IPPO,
     MAPPO,
-    AdvantageNormalisation,
     Ppo,
     Samples,
     fit_values,
     init,
     make_samples,
     next_values,
-    observe,
     ppo_loss,
+    to_output,
+    to_value,
     update_minibatch,
 )
 from covey.envs.base import Env, first_step, next_step
@@ -546,30 +547,6 @@ def test_impossible_values_are_refused(field: str, value: Any) -> None:
 # ------------------------------------------------------------------------------------------------- functions by name
 
 
-def told_policy() -> TeamPolicy:
-    """Its parameters say what it answers: `log_prob`, `entropy` and `output`, and to an observation `w · o`."""
-
-    def evaluate(params: Any, inputs: Any, carry: Any, raw_action: Any, noise: Any) -> Evaluated:
-        actor, critic = params["actor"], params["critic"]
-        return Evaluated(log_prob=actor["log_prob"], entropy=actor["entropy"], output=critic["output"])
-
-    def sample(params: Any, inputs: Any, carry: Any, key: jax.Array, explore: Any) -> tuple[Sampled, Any]:
-        output = inputs.critic_input[..., 0] * params["critic"]["output"]
-        zeros = jnp.zeros_like(output)
-        return Sampled(raw_action=zeros.astype(jnp.int32), log_prob=zeros, output=output), carry
-
-    return TeamPolicy(
-        init=lambda key: {"actor": {"log_prob": jnp.zeros(())}, "critic": {"output": jnp.ones(())}},
-        initial_carry=lambda num_envs: (),
-        sample=sample,
-        evaluate=evaluate,
-        evaluate_critic=lambda params, inputs, carry: inputs.critic_input[..., 0] * params["critic"]["output"],
-        to_action=lambda raw: raw,
-        noise_size=0,
-        recurrent=False,
-    )
-
-
 def told_ppo(num_agents: int, sees: CriticSees = CriticSees.own, **fields: Any) -> Ppo:
     config = dataclasses.replace(IPPO, **fields)
     groups = {GROUP: GroupSpec(num_agents=num_agents, observation_shape=(1,), action=Discrete(2))}
@@ -701,3 +678,12 @@ def test_what_critics_are_shown_by_hand(normalised: bool) -> None:
         inputs = observe(ppo, acting, observation, state, None, jnp.zeros((1, 1), bool))
         assert isinstance(inputs, Inputs)
         np.testing.assert_allclose(inputs.critic_input[0, 0], in_deviations if normalised else plain, rtol=1e-6)
+
+
+def test_values_and_outputs_are_each_others_inverse() -> None:
+    """Returns around 10 with a deviation of 2: an output of 1.5 is a return of 13."""
+    moments = Moments(weight=jnp.float32(5.0), mean=jnp.float32(10.0), variance=jnp.float32(4.0))
+    assert float(to_value(IPPO, moments, jnp.float32(1.5))) == pytest.approx(13.0)
+    assert float(to_output(IPPO, moments, jnp.float32(13.0))) == pytest.approx(1.5)
+    plain = dataclasses.replace(IPPO, value_normalisation=False)
+    assert to_value(plain, moments, jnp.float32(1.5)) == to_output(plain, moments, jnp.float32(1.5)) == 1.5

@@ -73,15 +73,15 @@ def test_layer_norm_of_groups_of_agents() -> None:
         found: Norm = model.groups.get("guessers", model).config.norm
         return found
 
-    member = "algorithm.groups.guessers=pqn"
+    own = "algorithm.groups.guessers=pqn"
     assert norm("algorithm=pqn", "model.groups.guessers=gru") is Norm.layer
     assert norm("algorithm=pqn", "model.groups.guessers=gru", "model.groups.guessers.norm=none") is Norm.none
-    assert norm("algorithm=ippo", member) is Norm.layer
-    assert norm("algorithm=ippo", member, "model.groups.guessers=gru") is Norm.layer
-    assert norm("algorithm=ippo", member, "model.groups.guessers.layers=[8]") is Norm.layer
-    assert norm("algorithm=ippo", member, "model.groups.guessers.norm=none") is Norm.none
-    assert norm("algorithm=ippo", member, "model.norm=none") is Norm.none
-    assert compose(["task=probe/groups", "algorithm=ippo", member]).model.config.norm is Norm.none
+    assert norm("algorithm=ippo", own) is Norm.layer
+    assert norm("algorithm=ippo", own, "model.groups.guessers=gru") is Norm.layer
+    assert norm("algorithm=ippo", own, "model.groups.guessers.layers=[8]") is Norm.layer
+    assert norm("algorithm=ippo", own, "model.groups.guessers.norm=none") is Norm.none
+    assert norm("algorithm=ippo", own, "model.norm=none") is Norm.none
+    assert compose(["task=probe/groups", "algorithm=ippo", own]).model.config.norm is Norm.none
 
 
 def test_layer_norm_from_python() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import types
 from typing import Any, cast
 
 import jax
@@ -22,9 +23,12 @@ from covey.algorithms.qlearning import (
     QLearning,
     QLearningConfig,
     QState,
+    agents_values,
     best_values,
+    join_groups,
     make_mixer,
     mix,
+    mix_successors,
     q_loss,
     q_targets,
     warm_up,
@@ -315,3 +319,52 @@ def test_without_memory_there_is_nothing_to_warm_up() -> None:
     steps, nothing = transitions([[[1.0, 3.0]]]), cast(QState, None)  # the state is not read
     carries, rest = warm_up(told(IQL, burn_in=4), nothing, steps)
     assert carries == {"online": (), "target": ()} and rest is steps
+
+
+def test_groups_are_joined_agent_by_agent() -> None:
+    """Two agents who see one number, and one who sees two: their observations in one row, the rest side by side."""
+    seen = {"observation": [[[[1.0], [2.0]]]], "next_observation": [[[[3.0], [4.0]]]]}
+    pair = transitions([[[1.0, 2.0]]], **seen, action=[[[0, 1]]], alive=[[[True, False]]], extras={"own": 1})
+    seen = {"observation": [[[[5.0, 6.0]]]], "next_observation": [[[[7.0, 8.0]]]]}
+    single = transitions([[[3.0]]], **seen, action=[[[2]]], terminated=[[[True]]], action_mask=[[[[True]]]])
+    joined = join_groups([pair, single])
+    np.testing.assert_array_equal(joined.observation, [[[1.0, 2.0, 5.0, 6.0]]])
+    np.testing.assert_array_equal(joined.next_observation, [[[3.0, 4.0, 7.0, 8.0]]])
+    np.testing.assert_array_equal(joined.reward, [[[1.0, 2.0, 3.0]]])
+    np.testing.assert_array_equal(joined.action, [[[0, 1, 2]]])
+    np.testing.assert_array_equal(joined.alive, [[[True, False, True]]])
+    np.testing.assert_array_equal(joined.terminated, [[[False, False, True]]])
+    assert joined.action_mask is None and joined.extras == {}
+    assert join_groups([single]) is single
+
+
+def test_successors_are_mixed_without_those_who_terminated() -> None:
+    """Of values 10, 20 and 40, the second agent terminates with the step and the third was dead before."""
+    values = jnp.array([[[10.0, 20.0, 40.0]]])
+    state = {"state": jnp.full((1, 1, 3), 5.0), "next_state": jnp.full((1, 1, 3), 7.0)}
+    steps = transitions([[[0.0] * 3]], terminated=[[[False, True, False]]], alive=[[[True, True, False]]], **state)
+    assert mix_successors(None, None, values, steps) is values
+
+    def seen_and_summed(params: Any, values: jax.Array, seen: jax.Array) -> Any:
+        return params * values.sum(-1) + seen.sum(-1)
+
+    mixer: Any = types.SimpleNamespace(apply=seen_and_summed)
+    np.testing.assert_allclose(mix_successors(mixer, 2.0, values, steps), [[2.0 * 10.0 + 3 * 7.0]])
+    np.testing.assert_allclose(mix(mixer, 2.0, values, steps), [[2.0 * 30.0 + 3 * 5.0]])  # before the step, two live
+    without_state = dataclasses.replace(steps, state=None, next_state=None, next_observation=jnp.ones((1, 1, 3, 1)))
+    np.testing.assert_allclose(mix_successors(mixer, 2.0, values, without_state), [[2.0 * 10.0 + 3 * 1.0]])
+
+
+def test_agents_values_are_those_taken_and_the_best_to_come() -> None:
+    """The network that learns says which action is best, the target network what it is worth (double Q)."""
+    online, target = jnp.array([[1.0, 2.0], [5.0, 4.0]]), jnp.array([[10.0, 20.0], [30.0, 40.0]])
+    steps = transitions([[[0.0, 0.0]]], action=[[[0, 1]]])
+    carries = {"online": (), "target": ()}
+    taken, best = agents_values(told(IQL), online, target, steps, carries)
+    np.testing.assert_allclose(taken, [[[1.0, 4.0]]])
+    np.testing.assert_allclose(best, [[[20.0, 30.0]]])
+    _, single = agents_values(told(IQL, double_q=False), online, target, steps, carries)
+    np.testing.assert_allclose(single, [[[20.0, 40.0]]])
+    masked = dataclasses.replace(steps, next_action_mask=jnp.array([[[[True, False], [False, True]]]]))
+    _, legal = agents_values(told(IQL), online, target, masked, carries)
+    np.testing.assert_allclose(legal, [[[10.0, 40.0]]])

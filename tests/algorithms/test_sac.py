@@ -14,9 +14,9 @@ from stubs import GROUP, constant_network, context, transitions
 from test_off_policy import told_critics
 
 from covey.algorithms.base import make_optimiser
-from covey.algorithms.critics import ActorGradient, own_values, resolve_gradient
 from covey.algorithms.ddpg import MADDPG
 from covey.algorithms.off_policy import ActorCritic, make_samples
+from covey.algorithms.replay_critics import ActorGradient, own_values, resolve_gradient
 from covey.algorithms.sac import (
     ISAC,
     MASAC,

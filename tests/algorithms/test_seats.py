@@ -8,20 +8,31 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from stubs import transitions
 
 from covey.algorithms.base import make_algorithm, make_team
-from covey.algorithms.ppo import AdvantageNormalisation
+from covey.algorithms.on_policy import AdvantageNormalisation
 from covey.algorithms.seats import (
     NEXT_ACTION,
     OWN,
+    SEATED,
     Seat,
     SeatedActing,
+    SeatedCarry,
     beside_partners,
+    draw_seats,
     learned_carry,
+    learned_part,
+    learned_steps,
+    own_agents,
     partners_next_action,
     played_by_team,
     seat_partners,
+    select,
+    successor_step,
     taken_groups,
+    taken_places,
+    with_learned_part,
 )
 from covey.envs.base import first_step
 from covey.envs.batch import score_played
@@ -216,3 +227,76 @@ def test_groups_that_partners_take_whole() -> None:
     assert taken_groups(team, SPEC) == ()
     others = make_team({"others": player(1)})
     assert taken_groups(others, SPEC) == ("agents",)
+
+
+# ------------------------------------------------------------------------------------------------- functions by name
+
+
+def test_the_part_that_learns_is_taken_out_and_put_back() -> None:
+    state = SeatedActing(own={"agents": 1}, partners=((2,),))
+    assert learned_part(state) == {"agents": 1}
+    assert with_learned_part(state, {"agents": 3}) == SeatedActing(own={"agents": 3}, partners=((2,),))
+    assert learned_part({"agents": 1}) == {"agents": 1}  # without partners, the whole state
+    assert with_learned_part({"agents": 1}, {"agents": 3}) == {"agents": 3}
+
+
+def test_seats_move_along_the_places_of_their_group() -> None:
+    """The second of three seats, moved by 0, 1 and 2: the places 1, 2 and 0."""
+    offset = jnp.array([0, 1, 2])
+    second = Seat(group="agents", index=1, partners=())
+    np.testing.assert_array_equal(taken_places(second, 3, offset), [[0, 1, 0], [0, 0, 1], [1, 0, 0]])
+    whole = Seat(group="agents", index=None, partners=())
+    np.testing.assert_array_equal(taken_places(whole, 3, offset), np.ones((3, 3)))
+    first = Seat(group="agents", index=0, partners=())
+    own = own_agents([first, second], SPEC, offset)
+    np.testing.assert_array_equal(own["agents"], [[0, 0, 1], [1, 0, 0], [0, 1, 0]])
+
+
+def test_partners_are_drawn_again_where_an_episode_is_new() -> None:
+    """A new episode, one that goes on, and one that has not begun; only moving seats draw an offset."""
+    seats = [Seat(group="agents", index=1, partners=(player(1),) * 4), Seat(group="agents", index=2, partners=())]
+    seats[1] = dataclasses.replace(seats[1], partners=(player(1),))
+    num_envs = 900
+    before = jnp.tile(jnp.array([7, 7, -1]), num_envs // 3)  # 7 is none of the partners, so it shows what was kept
+    carry = SeatedCarry(own=(), partners=(), drawn=(before, before), offset=before)
+    last = jnp.tile(jnp.array([True, False, False]), num_envs // 3)
+    for rotate, places in ((False, {0}), (True, set(range(9)))):  # 3 places for each of two seats
+        drawn = draw_seats(seats, SPEC, rotate, carry, last, jax.random.key(0))
+        by_case = np.asarray(drawn.drawn[0]).reshape(-1, 3)
+        assert (by_case[:, 1] == 7).all()
+        for case in (0, 2):
+            np.testing.assert_allclose(np.bincount(by_case[:, case]) / 300, 1 / 4, atol=0.08)
+        assert set(np.asarray(drawn.drawn[1]).reshape(-1, 3)[:, [0, 2]].flat) == {0}
+        offset = np.asarray(drawn.offset).reshape(-1, 3)
+        assert (offset[:, 1] == 7).all() and set(offset[:, [0, 2]].flat) == places
+
+
+def test_steps_of_partners_are_those_of_the_dead() -> None:
+    """Of three agents the second is a partner and the third is dead."""
+    extras = {OWN: jnp.array([[[True, False, True]]]), SEATED: "who", "value": jnp.ones((1, 1, 3))}
+    steps = transitions([[[1.0] * 3]], alive=[[[True, True, False]]], extras=extras)
+    learned = learned_steps(steps)
+    np.testing.assert_array_equal(learned.alive, [[[True, False, False]]])
+    assert set(learned.extras) == {OWN, "value"}
+
+
+def test_the_step_after_is_shown_without_an_axis_of_time() -> None:
+    """Two steps of one environment become two environments, which show what came next; nothing ends."""
+    steps = transitions(
+        [[[1.0]], [[2.0]]],
+        observation=[[[[0.0]]], [[[0.0]]]],
+        next_observation=[[[[5.0]]], [[[6.0]]]],
+        next_action_mask=[[[[True, False]]], [[[False, True]]]],
+        next_state=jnp.array([[[7.0]], [[8.0]]]),
+        last=[[True], [False]],
+    )
+    shown = successor_step("agents", steps)
+    np.testing.assert_array_equal(shown.groups["agents"].observation, [[[5.0]], [[6.0]]])
+    np.testing.assert_array_equal(shown.groups["agents"].action_mask, [[[True, False]], [[False, True]]])
+    np.testing.assert_array_equal(shown.state, [[7.0], [8.0]])
+    assert not shown.last.any() and not shown.truncated.any()
+
+
+def test_select_takes_whole_rows() -> None:
+    new, old = jnp.array([[1, 2], [3, 4]]), jnp.array([[5, 6], [7, 8]])
+    np.testing.assert_array_equal(select(jnp.array([True, False]), new, old), [[1, 2], [7, 8]])

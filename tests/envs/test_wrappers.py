@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from covey.envs.base import Env, Reward, make_env
+from covey.envs.base import Env, Reward, make_env, reference_policies
 from covey.envs.batch import BatchedEnv
 from covey.envs.probes import GROUP, CopyAction, Death, ImageAndVector, ProbeConfig, Rows, TruncationOnly
 from covey.envs.wrappers import (
@@ -184,3 +184,15 @@ def test_unbatch() -> None:
     tree = {"a": jnp.arange(3), "b": (jnp.arange(6).reshape(3, 2),)}
     assert int(unbatch(tree, 1)["a"]) == 1
     np.testing.assert_array_equal(unbatch(tree, 1)["b"][0], [2, 3])
+
+
+def test_reference_policies_are_passed_on_through_wrappers() -> None:
+    """However many wrappers there are; an environment that has none needs to say nothing."""
+
+    class Guided(CopyAction):
+        reference_policies = {GROUP: lambda observation: observation * 2}  # noqa: RUF012
+
+    env = AgentIds(TimeLimit(Guided(ProbeConfig()), 5), [GROUP])
+    assert reference_policies(env)[GROUP](jnp.array(3)) == 6
+    assert reference_policies(TimeLimit(CopyAction(ProbeConfig()), 5)) == {}
+    assert reference_policies(CopyAction(ProbeConfig())) == {}

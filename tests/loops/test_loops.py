@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from conftest import MakeTeam, SameBits
 
-from covey.loops.base import join_seeds, of_seed, state_shapes
+from covey.loops.base import join_seeds, num_bytes, of_seed, state_shapes
 
 AXES = {"learner": 0, "actor": 1, "clock": {"key": 0, "iteration": None}}
 
@@ -57,3 +57,8 @@ def test_shapes_are_those_of_a_state(trained: MakeTeam) -> None:
     team = trained("probe/constant", iterations=0)
     shapes = state_shapes(team.loop, jax.random.key(0))
     assert jax.tree.map(np.shape, team.state) == jax.tree.map(lambda leaf: leaf.shape, shapes)
+
+
+def test_bytes_are_those_of_all_leaves() -> None:
+    shapes = {"a": jax.ShapeDtypeStruct((3, 4), np.float32), "b": [jax.ShapeDtypeStruct((5,), np.int8)], "c": ()}
+    assert num_bytes(shapes) == 3 * 4 * 4 + 5

@@ -12,7 +12,23 @@ import numpy as np
 import pytest
 from conftest import MakeTeam, SameBits, Team
 
-from covey.loops.learning import updates_due
+from covey.algorithms.base import Hooks, make_team
+from covey.data.replay import Replay
+from covey.envs.base import first_step, make_env
+from covey.envs.batch import BatchedEnv
+from covey.loops.learning import ReplayLearning, updates_due
+from covey.loops.online import (
+    OnlineTraining,
+    TrainState,
+    add_shaping,
+    at_random_while,
+    learn,
+    restored_state,
+    saved_parts,
+    shaping_factor,
+    state_parts,
+)
+from covey.types import Algorithm, Batch, Discrete, EnvSpec, GroupSpec, Transition
 
 TASK = ("probe/memory", "algorithm.sequence_length=4", "algorithm.epochs=2")
 OPTIONS = {"model": "gru", "num_envs": 8, "rollout_length": 8, "iterations": 7}
@@ -107,7 +123,11 @@ def test_a_run_that_lost_its_buffer_updates_as_it_fills(fresh: MakeTeam) -> None
         before = int(state.learner["agents"].updates)
         state, metrics = team.loop.advance(state, jnp.int32(1))
         updates.append(int(state.learner["agents"].updates) - before)
-        assert np.isfinite(metrics["agents/q_loss"][0]) and (metrics["agents/q_loss"][0] > 0) == (updates[-1] > 0)
+        assert metrics["updates"][0] == updates[-1]
+        if updates[-1]:
+            assert np.isfinite(metrics["agents/q_loss"][0]) and metrics["agents/q_loss"][0] > 0
+        else:
+            assert np.isnan(metrics["agents/q_loss"][0]) and np.isnan(metrics["agents/epsilon"][0])
     assert updates == [round(8 * share / 32) for share in range(1, 33)] + [8]
 
 
@@ -117,6 +137,27 @@ def test_updates_that_are_due_by_hand() -> None:
     cases = ((4, 4, 1000), (100, 100, 1000), (100, 5000, 1000), (1, 50, 20), (1, 5000, 10), (50, 5000, 500))
     for held, collected, due in cases:
         assert updates_due(learning, jnp.int32(held), jnp.int32(collected)) == due
+
+
+def test_less_than_one_update_is_one_every_few_iterations() -> None:
+    """An eighth of an update each: the iterations 7, 15 and 23 make it, counted from 1."""
+    learning: Any = types.SimpleNamespace(num_updates=1, replay=types.SimpleNamespace(length=80))
+    made = [done for done in range(1, 25) if updates_due(learning, jnp.int32(10), jnp.int32(500), done)]
+    assert made == [7, 15, 23]
+
+
+def test_a_users_hook_cannot_drop_the_number_of_updates(fresh: MakeTeam) -> None:
+    """Without it, the host would take the first iterations' NaN for divergence."""
+    hooks = Hooks(metrics=lambda metrics: {"double": 2 * metrics["agents/q_loss"]})
+    fields = ("model.layers=[8]", "experiment.random_frames=128")
+    team = fresh("probe/copy", *fields, algorithm="iql", num_envs=8, rollout_length=8, iterations=3, hooks=hooks)
+    assert set(team.metrics) == {"double", "updates"}
+    assert team.metrics["updates"].tolist() == [0, 8, 8] and np.isfinite(team.metrics["double"]).tolist() == [0, 1, 1]
+
+
+def test_environments_split_evenly_over_devices(fresh: MakeTeam) -> None:
+    with pytest.raises(ValueError, match="num_envs 5 does not split over 2 devices"):
+        fresh("probe/copy", num_envs=5, iterations=0, num_devices=2)
 
 
 def test_one_update_an_iteration_is_spread_while_a_lost_buffer_fills(fresh: MakeTeam) -> None:
@@ -171,3 +212,124 @@ def test_nothing_collected_makes_no_more_than_all_updates() -> None:
     learning: Any = types.SimpleNamespace(num_updates=4, replay=types.SimpleNamespace(length=16))
     for collected in (-8, 0, 1):
         assert updates_due(learning, jnp.int32(8), jnp.int32(collected)) == 4
+
+
+# ------------------------------------------------------------------------------------------------- functions by name
+
+
+def training(algorithm: Algorithm | None = None, **fields: Any) -> OnlineTraining:
+    """Of 4 environments, 5 steps an iteration: 20 frames."""
+    options: dict[str, Any] = {"rollout_length": 5, "schedule_frames": 100, "devices": jax.devices()[:1]}
+    env = BatchedEnv(env=make_env("probe/constant"), num_envs=4)
+    return OnlineTraining(env=env, algorithm=algorithm, **options | fields)  # type: ignore[arg-type]
+
+
+def steps(reward: Any, shaping: Any = None) -> Transition:
+    """Of which only rewards matter."""
+    rest: dict[str, Any] = {field.name: None for field in dataclasses.fields(Transition)}
+    values = {"reward": jnp.asarray(reward), "shaping": None if shaping is None else jnp.asarray(shaping)}
+    return Transition(**rest | values)
+
+
+def test_shaping_falls_to_zero_and_stays_there() -> None:
+    """Over 100 frames, of which an iteration has 20."""
+    factors = [float(shaping_factor(training(shaping_frames=100), jnp.int32(i))) for i in (0, 1, 3, 5, 8)]
+    assert factors == pytest.approx([1.0, 0.8, 0.4, 0.0, 0.0])
+    assert [float(shaping_factor(training(), jnp.int32(i))) for i in (0, 1_000_000)] == [1.0, 1.0]
+
+
+def test_shaping_is_added_where_there_is_some() -> None:
+    plain = steps([5.0])
+    batch = Batch(transitions={"shaped": steps([1.0, 2.0], [10.0, -20.0]), "plain": plain})
+    shaped = add_shaping(batch, jnp.float32(0.5))
+    np.testing.assert_allclose(shaped.transitions["shaped"].reward, [6.0, -8.0])
+    assert shaped.transitions["plain"] is plain
+
+
+def counting() -> Algorithm:
+    """Each update adds 1 to the learner; its loss is the mean reward."""
+
+    def update(learner: Any, batch: Batch, key: Any, progress: Any) -> tuple[Any, Any, Any]:
+        loss = batch.transitions["agents"].reward.mean()
+        return learner + 1, {"loss": loss, "progress": progress}, {"agents": loss}
+
+    return Algorithm(
+        init=lambda key: None, initial_carry=lambda n: (), act=lambda *_: (None, None, None), update=update
+    )
+
+
+def adding_replay(enough: int) -> Replay:
+    """Counts the steps that were added. Its samples are rewards of 3; it can sample once it has `enough` steps."""
+    sample = types.SimpleNamespace(batch=Batch(transitions={"agents": steps([3.0])}), indices=None)
+    return Replay(
+        init=lambda transitions: jnp.int32(0),
+        add=lambda state, transitions: state + transitions["agents"].reward.shape[0],
+        can_sample=lambda state: state >= enough,
+        held=lambda state: state,
+        sample=lambda state, key: sample,  # type: ignore[arg-type,return-value]
+        set_priorities=lambda state, sample, priorities: state,
+        length=100,
+    )
+
+
+def state_of(iteration: int, buffer: Any = ()) -> TrainState:
+    actor: Any = ()
+    return TrainState(
+        learner=jnp.int32(0), actor=actor, key=jax.random.key(0), iteration=jnp.int32(iteration), buffer=buffer
+    )
+
+
+def test_without_replay_an_iteration_updates_once_from_what_it_collected() -> None:
+    batch = Batch(transitions={"agents": steps([1.0, 2.0])})
+    learner, buffer, metrics = learn(training(counting()), state_of(3), batch, jax.random.key(0), jnp.float32(0.25))
+    assert int(learner) == 1 and buffer == ()
+    assert float(metrics["loss"]) == 1.5 and float(metrics["progress"]) == 0.25
+
+
+@pytest.mark.parametrize(
+    ("iteration", "held", "updates"), [(0, 0, 0), (1, 5, 4), (1, 0, 0), (9, 45, 4), (9, 20, 2), (50, 95, 4)]
+)
+def test_with_replay_updates_begin_after_random_play_and_with_enough_steps(
+    iteration: int, held: int, updates: int
+) -> None:
+    """Random play of 40 frames is two iterations, after the second of which learning begins, if ten steps are there.
+    After ten iterations, each of 50 steps should be there; where 25 are, half of the four updates are made."""
+    learning = ReplayLearning(replay=adding_replay(enough=10), num_updates=4, random_frames=40)
+    batch = Batch(transitions={"agents": steps(jnp.zeros(5))})
+    state = state_of(iteration, jnp.int32(held))
+    learner, buffer, metrics = learn(
+        training(counting(), replay_learning=learning), state, batch, jax.random.key(0), jnp.float32(0.0)
+    )
+    assert int(learner) == updates and int(buffer) == held + 5
+    assert float(metrics["loss"]) == (3.0 if updates else 0.0)
+
+
+def test_actions_are_random_while_the_condition_holds() -> None:
+    spec = EnvSpec(groups={"agents": GroupSpec(num_agents=2, observation_shape=(1,), action=Discrete(9))}, time_limit=4)
+
+    def act(acting: Any, timestep: Any, carry: Any, key: Any, explore: bool) -> tuple[Any, Any, Any]:
+        return jnp.full(timestep.groups["agents"].alive.shape, 7), {"extra": 1}, carry + 1
+
+    always_7 = Algorithm(init=lambda key: (), initial_carry=lambda n: 0, act=act, update=lambda *_: (None, {}, None))
+    team = make_team({"agents": always_7})
+    shown = jax.vmap(lambda o: first_step({"agents": o}))(jnp.zeros((450, 2, 1)))
+    for condition in (False, True):
+        player = at_random_while(jnp.bool_(condition), team, spec)
+        actions, extras, carry = player.act({"agents": ()}, shown, {"agents": 0}, jax.random.key(0), True)
+        shares = np.bincount(np.asarray(actions["agents"]).ravel(), minlength=9) / 900
+        np.testing.assert_allclose(shares, np.full(9, 1 / 9) if condition else np.eye(9)[7], atol=0.04)
+        assert extras == {"agents": {"extra": 1}} and carry == {"agents": 1}  # what learning needs is the team's own
+
+
+def test_what_checkpoints_leave_out_stays_as_it_is() -> None:
+    learning = ReplayLearning(replay=adding_replay(1), num_updates=1, random_frames=0, in_checkpoints=False)
+    actors: list[Any] = [jnp.int32(1), jnp.int32(9)]
+    state = dataclasses.replace(state_of(7, buffer=jnp.int32(50)), actor=actors[0])
+    assert set(saved_parts(state, state_parts(None))) == {"learner", "actor", "clock"}
+    saved = saved_parts(state, state_parts(learning))
+    assert set(saved) == {"learner", "actor", "clock"}
+    whole = saved_parts(state, state_parts(dataclasses.replace(learning, in_checkpoints=True)))
+    assert int(whole["buffer"]) == 50
+    fresh = dataclasses.replace(state_of(0, buffer=jnp.int32(0)), actor=actors[1])
+    restored = restored_state(fresh, {name: saved[name] for name in ("learner", "clock")})
+    assert (int(restored.iteration), int(restored.buffer), restored.actor) == (7, 0, actors[1])

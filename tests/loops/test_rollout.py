@@ -52,6 +52,12 @@ def play(function: Callable[..., Any], task: str, sequence_length: int = 1, roll
     return jax.device_get(run(jax.random.key(0)))
 
 
+def test_sequences_must_divide_the_rollout() -> None:
+    """The last two of twelve steps would be in no sequence of five."""
+    with pytest.raises(ValueError, match="sequence_length 5 does not divide the rollout of 12 steps"):
+        play(collect, "probe/memory", sequence_length=5)
+
+
 @pytest.mark.parametrize("task", ["probe/memory", "probe/death", "probe/delayed", "probe/copy", "probe/truncation"])
 def test_transitions_line_up(task: str) -> None:
     (before, middle, first, _), (_, after, second, _) = play(unroll, task, rollouts=2)

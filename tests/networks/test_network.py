@@ -17,7 +17,14 @@ from covey import registry
 from covey.errors import UsageError
 from covey.networks.layers import Initialiser, Norm
 from covey.networks.models import CnnConfig, MlpConfig, RecurrentConfig
-from covey.networks.network import Model, apply_after, make_network
+from covey.networks.network import (
+    Model,
+    apply_after,
+    apply_with_true_successors,
+    make_model,
+    make_network,
+    rescale_outputs,
+)
 from covey.types import Network
 
 STEPS, ENVS, AGENTS, OUTPUTS = 3, 2, 4, 5
@@ -242,3 +249,59 @@ def test_a_model_that_loses_axes_is_named() -> None:
             run(network, params, inputs)
     finally:
         registry.models._entries.pop("averaging")
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize(("centralised", "share_parameters"), SHARING)
+def test_rescaled_outputs(name, centralised, share_parameters):
+    """Only the head differs, and outputs of any size are what was asked for."""
+    network, params, inputs = make(name, centralised=centralised, share_parameters=share_parameters)
+    rescaled = rescale_outputs(params, jnp.float32(3.0), jnp.float32(-70.0))
+    jax.tree.map(np.testing.assert_array_equal, params["model"], rescaled["model"])
+    before, _ = run(network, params, inputs)
+    after, _ = run(network, rescaled, inputs)
+    np.testing.assert_allclose(after, 3.0 * before - 70.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize("centralised", [False, True])
+@pytest.mark.parametrize("share_parameters", [False, True])
+def test_rescaled_outputs_of_a_model_that_reads_the_team(centralised, share_parameters):
+    network = make_network(
+        make_model("deepsets", layers=(8,), layers_after=(8,)),
+        input_shape=(3 * AGENTS,) if centralised else (3,),
+        num_outputs=1 if centralised else OUTPUTS,
+        num_agents=AGENTS,
+        head_gain=1.0,
+        centralised=centralised,
+        share_parameters=share_parameters,
+    )
+    params = network.init(jax.random.key(0))
+    inputs = jax.random.normal(
+        jax.random.key(1), (STEPS, ENVS, 3 * AGENTS) if centralised else (STEPS, ENVS, AGENTS, 3)
+    )
+    before, _ = run(network, params, inputs)
+    after, _ = run(network, rescale_outputs(params, jnp.float32(0.2), jnp.float32(5.0)), inputs)
+    np.testing.assert_allclose(after, 0.2 * before + 5.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["mlp", "gru"])
+def test_successors_are_the_next_steps_unless_an_episode_was_cut(name):
+    """Both ways give the same where episodes go on or terminate. Where one is cut, only one of them sees its end."""
+    network, params, inputs = make(name)
+    following = jax.random.normal(jax.random.key(2), inputs.shape[1:])
+    next_inputs = jnp.concatenate([inputs[1:], following[None]])
+    reset = jnp.zeros((STEPS, ENVS), bool)
+    carry = network.initial_carry(ENVS)
+    rate = jax.jit(functools.partial(apply_with_true_successors, network))
+    outputs, quick = rate(params, inputs, next_inputs, carry, reset, jnp.bool_(False))
+    same, thorough = rate(params, inputs, next_inputs, carry, reset, jnp.bool_(True))
+    np.testing.assert_allclose(outputs, same, atol=1e-5)
+    np.testing.assert_allclose(quick, thorough, atol=1e-5)
+    np.testing.assert_allclose(quick[:-1], outputs[1:], atol=1e-5)
+    # The first environment's episode is cut after its first step.
+    next_inputs, reset = next_inputs.at[0, 0].add(1.0), reset.at[1, 0].set(True)
+    outputs, thorough = rate(params, inputs, next_inputs, carry, reset, jnp.bool_(True))
+    np.testing.assert_allclose(thorough[0, 1], outputs[1, 1], atol=1e-5)
+    assert not np.allclose(thorough[0, 0], outputs[1, 0], atol=1e-3)
+    alone, _ = network.apply(params, jnp.stack([inputs[0], next_inputs[0]]), carry, jnp.zeros((2, ENVS), bool))
+    np.testing.assert_allclose(thorough[0, 0], alone[1, 0], atol=1e-5)

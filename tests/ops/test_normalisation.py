@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from covey.ops.normalisation import Moments, batch_moments, init_moments, merge_moments, normalise, scale_up
+from covey.ops.normalisation import (
+    Moments,
+    batch_moments,
+    change_of_units,
+    init_moments,
+    merge_moments,
+    normalise,
+    scale_up,
+)
 
 
 def draw(seed: int, size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -91,3 +99,13 @@ def test_moments_over_two_devices_are_those_of_all() -> None:
         check_vma=False,
     )
     check(over(jnp.array(x), jnp.array(mask)), x[mask])
+
+
+def test_a_change_of_units_by_hand():
+    """4 is 1 under a mean of 2 and a deviation of 2, and 0 under a mean of 4 and a deviation of 4."""
+    old = Moments(weight=jnp.ones(()), mean=jnp.float32(2.0), variance=jnp.float32(4.0))
+    new = Moments(weight=jnp.ones(()), mean=jnp.float32(4.0), variance=jnp.float32(16.0))
+    scale, shift = change_of_units(old, new)
+    assert float(scale) == pytest.approx(0.5) and float(shift) == pytest.approx(-0.5)
+    x = jnp.array([1.0, -3.0, 40.0])
+    np.testing.assert_allclose(scale_up(scale * x + shift, new), scale_up(x, old), rtol=1e-5, atol=1e-5)

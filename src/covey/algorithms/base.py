@@ -19,7 +19,7 @@ from covey.networks.network import Model, make_model
 from covey.ops.devices import mean_over_devices
 from covey.ops.operations import one_operation
 from covey.ops.seeds import any_seed
-from covey.registry import ActionKind
+from covey.registry import ActionKind, Configuration
 from covey.types import (
     ActionSpec,
     Algorithm,
@@ -42,7 +42,7 @@ LossHook = Callable[[str, PyTree, PyTree], tuple[Array, dict[str, Array]]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class AlgorithmConfig:
+class AlgorithmConfig(Configuration):
     """What covey reads from every algorithm's configuration. An algorithm's dataclass inherits from this one, and
     overrides a default that does not fit with a field or a property of the same name."""
 
@@ -100,7 +100,8 @@ def init_coefficients(config: Any, *names: str) -> dict[str, Array]:
     """The named fields of a configuration as numbers in the learner's state.
 
     Functions read them from there, so that schedules can scale them, and callbacks and populations can set them while
-    training runs. Fields that switch code on or off, or that set shapes, stay in the configuration.
+    training runs. Fields that switch code on or off, or that set shapes, are in the configuration; those of the latter
+    that the state does not depend on may change between chunks (`fields.FieldRole.changeable`).
     """
     return {name: jnp.float32(getattr(config, name)) for name in names}
 
@@ -245,9 +246,9 @@ def make_team(parts: Mapping[str, Algorithm], hooks: Hooks = Hooks()) -> Algorit
                 states[group], found[group], priorities[group] = part.update(state[group], own, keys[group], progress)
                 continue
             together = part.joint.groups
-            members = {name: parts[name].joint.member for name in together}  # type: ignore[union-attr]
+            bundles = {name: parts[name].joint.bundle for name in together}  # type: ignore[union-attr]
             before = {name: state[name] for name in together}
-            new, metrics, td_errors = part.joint.update(members, before, own, keys[group], progress)
+            new, metrics, td_errors = part.joint.update(bundles, before, own, keys[group], progress)
             states, found, priorities = states | new, found | metrics, priorities | td_errors
         by_name = {
             f"{group}/{name}": value for group in parts for name, value in (found[group] | hooked[group][1]).items()

@@ -41,7 +41,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from covey.algorithms.base import Context, descend, every_n_updates, init_coefficients
-from covey.algorithms.critics import ActorGradient, CriticSees, Others
+from covey.algorithms.critics import CriticSees
 from covey.algorithms.off_policy import (
     ActorCritic,
     OffPolicyConfig,
@@ -59,6 +59,7 @@ from covey.algorithms.off_policy import (
     see_others,
     td_targets,
 )
+from covey.algorithms.replay_critics import ActorGradient, Others
 from covey.checks import at_least, between_0_and_1
 from covey.ops import random
 from covey.ops.exploration import anneal

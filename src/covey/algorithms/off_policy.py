@@ -25,20 +25,16 @@ from covey.algorithms.base import (
     make_optimiser,
     mean_over_living,
 )
-from covey.algorithms.critics import (
+from covey.algorithms.critics import CriticOutputs, CriticSees, Scope, resolve, resolve_scope
+from covey.algorithms.replay_critics import (
     ActorGradient,
-    CriticOutputs,
     Critics,
-    CriticSees,
     Others,
-    Scope,
     encode_action,
     make_critics,
     own_values,
     require_memory_of_both,
-    resolve,
     resolve_gradient,
-    resolve_scope,
 )
 from covey.algorithms.seats import OWN, beside_partners
 from covey.checks import above_zero, at_least, between_0_and_1

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from covey.algorithms.base import Context
 from covey.algorithms.critics import CriticOutputs, CriticSees, seen_shape
-from covey.networks.network import make_network
+from covey.networks.network import apply_with_true_successors, make_network, rescale_outputs
 from covey.ops.distributions import make_distribution
 from covey.types import Array, EnvSpec, Key, Observation, PyTree, pytree
 
@@ -62,6 +62,11 @@ class TeamPolicy:
     sample(params, inputs, carry, key, explore) -> (Sampled, carry)  without `explore`, the most likely action
     evaluate(params, inputs, carry, raw_action, noise) -> Evaluated
     evaluate_critic(params, inputs, carry) -> [T, B, A]              the critic's outputs alone
+    evaluate_with_successors(params, inputs, successors, carry, cut) -> ([T, B, A], [T, B, A])
+                                                                    the critic's outputs at each step and at its true
+                                                                    successor; where none of the episodes was `cut`,
+                                                                    those of the next step, except for the last step's
+    rescale_critic(params, scale, shift) -> params                  with critic's outputs `scale · outputs + shift`
     to_action(raw_action) -> action
     noise_size                                                      normal numbers that an estimate of the entropy
                                                                     takes per agent; 0: the entropy is exact
@@ -73,6 +78,8 @@ class TeamPolicy:
     sample: Callable[[PyTree, Inputs, PyTree, Key, bool], tuple[Sampled, PyTree]]
     evaluate: Callable[[PyTree, Inputs, PyTree, Array, Array | None], Evaluated]
     evaluate_critic: Callable[[PyTree, Inputs, PyTree], Array]
+    evaluate_with_successors: Callable[[PyTree, Inputs, Inputs, PyTree, Array], tuple[Array, Array]]
+    rescale_critic: Callable[[dict[str, PyTree], Array, Array], dict[str, PyTree]]
     to_action: Callable[[Array], Array]
     noise_size: int
     recurrent: bool
@@ -125,11 +132,14 @@ def make_independent_policy(
     def initial_carry(num_envs: int) -> PyTree:
         return {"actor": actor.initial_carry(num_envs), "critic": critic.initial_carry(num_envs)}
 
+    def by_agent(outputs: Array) -> Array:
+        if centralised and share_critic_parameters:  # [T, B, 1 or A]
+            return jnp.broadcast_to(outputs, (*outputs.shape[:2], num_agents))
+        return outputs[..., 0]
+
     def run_critic(params: PyTree, inputs: Inputs, carry: PyTree) -> tuple[Array, PyTree]:
         outputs, carry = critic.apply(params["critic"], inputs.critic_input, carry["critic"], inputs.reset)
-        if centralised and share_critic_parameters:  # [T, B, 1 or A]
-            return jnp.broadcast_to(outputs, (*outputs.shape[:2], num_agents)), carry
-        return outputs[..., 0], carry
+        return by_agent(outputs), carry
 
     def sample(params: PyTree, inputs: Inputs, carry: PyTree, key: Key, explore: bool) -> tuple[Sampled, PyTree]:
         parameters, actor_carry = actor.apply(params["actor"], inputs.observation, carry["actor"], inputs.reset)
@@ -147,12 +157,31 @@ def make_independent_policy(
             output=run_critic(params, inputs, carry)[0],
         )
 
+    def evaluate_with_successors(
+        params: PyTree, inputs: Inputs, successors: Inputs, carry: PyTree, cut: Array
+    ) -> tuple[Array, Array]:
+        outputs, next_outputs = apply_with_true_successors(
+            critic,
+            params["critic"],
+            inputs.critic_input,
+            successors.critic_input,
+            carry["critic"],
+            inputs.reset,
+            cut,
+        )
+        return by_agent(outputs), by_agent(next_outputs)
+
+    def rescale_critic(params: dict[str, PyTree], scale: Array, shift: Array) -> dict[str, PyTree]:
+        return params | {"critic": rescale_outputs(params["critic"], scale, shift)}
+
     return TeamPolicy(
         init=init,
         initial_carry=initial_carry,
         sample=sample,
         evaluate=evaluate,
         evaluate_critic=lambda params, inputs, carry: run_critic(params, inputs, carry)[0],
+        evaluate_with_successors=evaluate_with_successors,
+        rescale_critic=rescale_critic,
         to_action=distribution.to_action,
         noise_size=distribution.noise_size,
         recurrent=actor.recurrent or critic.recurrent,

@@ -27,8 +27,6 @@ functions share, and `make_ppo` binds them to it.
 from __future__ import annotations
 
 import dataclasses
-import enum
-from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -36,13 +34,24 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from covey.algorithms.base import AlgorithmConfig, Context, descend, init_coefficients, make_optimiser
-from covey.algorithms.critics import CriticOutputs, CriticSees, Scope, join_agents, resolve, resolve_scope
-from covey.algorithms.policies import Inputs, TeamPolicy, make_independent_policy
+from covey.algorithms.base import Context, descend, init_coefficients
+from covey.algorithms.critics import CriticSees
+from covey.algorithms.on_policy import (
+    AdvantageNormalisation,
+    CollectedSteps,
+    OnPolicy,
+    OnPolicyActing,
+    OnPolicyConfig,
+    collected_steps,
+    fields_of,
+    init_input_moments,
+    make_bundle,
+    observe_successors,
+    sample_now,
+    update_input_moments,
+)
 from covey.checks import above_zero, at_least, between_0_and_1
 from covey.fields import field
-from covey.observations import map_entries
-from covey.ops import random
 from covey.ops.blocks import mean_over_blocks
 from covey.ops.devices import mean_over_devices
 from covey.ops.losses import (
@@ -51,89 +60,38 @@ from covey.ops.losses import (
     clipped_value_loss,
     explained_variance,
     value_loss,
-    weigh,
     weighted_mean,
 )
-from covey.ops.normalisation import (
-    Moments,
-    batch_moments,
-    init_moments,
-    merge_entries,
-    merge_moments,
-    normalise,
-    normalise_entries,
-    scale_up,
-)
+from covey.ops.normalisation import Moments, batch_moments, init_moments, merge_moments, normalise, scale_up
 from covey.ops.returns import gae
-from covey.ops.schedules import Schedule, scheduled
+from covey.ops.schedules import scheduled
 from covey.ops.seeds import any_seed
 from covey.ops.sequences import cut, take
 from covey.ops.shuffle import random_order
-from covey.types import (
-    Algorithm,
-    Array,
-    Batch,
-    EnvSpec,
-    Key,
-    Observation,
-    PyTree,
-    TimeStep,
-    Transition,
-    learned,
-    pytree,
-)
-
-
-class AdvantageNormalisation(enum.Enum):
-    """What advantages are shifted and scaled by, to mean 0 and deviation 1, before the policy loss."""
-
-    none = "none"  # advantages as they are
-    minibatch = "by the mean and deviation of each minibatch"
-    batch = "by the mean and deviation of the whole batch"
+from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep, Transition, learned, pytree
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PpoConfig(AlgorithmConfig):
+class PpoConfig(OnPolicyConfig):
     """Fields of `ippo` and `mappo`. Frames are steps of one environment, whatever the number of agents."""
 
-    critic_sees: CriticSees = CriticSees.own  # what the critic sees
-    # whose observations make up the joint one where several groups cooperate; auto: the team's, or only the group's if
-    # the critic's model reads agents (gnn, attention, deepsets), whose observations must be of one size
-    scope: Scope = field(Scope.auto, newer=True)
-    critic_outputs: CriticOutputs = CriticOutputs.per_agent  # how many values a centralised critic gives
-    share_parameters: bool = True  # one set of parameters for all agents of a group; false: one for each
-    # one set of critic parameters for all agents of a group; false: one for each
-    share_critic_parameters: bool = True
-    agent_ids: bool = True  # append a one-hot id to observations, so that shared parameters can play different roles
-    lr: float = 1e-3  # Adam's step size, before `lr_schedule`
-    lr_schedule: Schedule = Schedule.linear  # how the step size changes over `experiment.schedule_frames`
-    adam_eps: float = 1e-5  # added to the denominator of Adam's step, to keep it above zero
-    max_grad_norm: float = 0.5  # each network's gradient is scaled down to this norm if it is larger
-    gamma: float = 0.99  # discount: the weight of a reward one step later, against 1 now
     # λ of generalised advantage estimation: 0 trusts the critic after one step, 1 trusts only the rewards
     gae_lambda: float = 0.95
     clip: float = 0.2  # PPO's ε: how far the ratio of new to old probabilities may leave 1 before its gradient is cut
     value_clip: float | None = None  # how far the critic's outputs may move in an iteration; null: plain squared error
-    value_coef: float = 0.5  # weight of the critic's loss
-    entropy_coef: float = 0.01  # weight of the policy's entropy, which rewards exploring
-    entropy_schedule: Schedule = Schedule.constant  # how `entropy_coef` changes over `experiment.schedule_frames`
-    epochs: int = 8  # passes over the batch in each iteration
     # minibatches that the batch is split into in each epoch; unused if `minibatch_size` is set
-    num_minibatches: int = 8
+    num_minibatches: int = field(8, changeable=True)
     # frames in a minibatch, which sets the number of minibatches; null: `num_minibatches` decides
-    minibatch_size: int | None = None
+    minibatch_size: int | None = field(None, changeable=True)
     # steps for which a memory is unrolled while learning; null: the whole rollout; unused without memory
     sequence_length: int | None = None
-    # how advantages are normalised before the loss
-    advantage_normalisation: AdvantageNormalisation = AdvantageNormalisation.minibatch
-    # normalise observations and the global state by their running mean and deviation
-    observation_normalisation: bool = False
     value_normalisation: bool = True  # normalise the critic's targets by their running mean and deviation
 
     def __post_init__(self) -> None:
-        above_zero(self, "lr", "adam_eps", "max_grad_norm", "clip")
-        between_0_and_1(self, "gamma", "gae_lambda")
-        at_least(self, 1, "epochs", "num_minibatches", "minibatch_size", "sequence_length")
+        super().__post_init__()
+        above_zero(self, "clip")
+        between_0_and_1(self, "gae_lambda")
+        at_least(self, 1, "num_minibatches", "minibatch_size", "sequence_length")
 
     def check(self, experiment: Any) -> None:
         """Raises ValueError if minibatches or sequences do not divide what the experiment collects."""
@@ -171,63 +129,29 @@ class PpoState:
 
 
 @pytree
-class PpoActing:
+class PpoActing(OnPolicyActing):
     """The part of the state that acting needs."""
 
-    params: dict[str, PyTree]
-    observation_moments: PyTree
-    others_moments: dict[str, PyTree]
-    state_moments: PyTree
     value_moments: Moments
 
 
 @pytree
-class Samples:
+class Samples(CollectedSteps):
     """A batch flattened for learning: N sequences of L steps, `[N, L, …]`; carries are `[N, …]`."""
 
-    observation: Observation
-    critic_input: Observation
-    reset: Array
-    action_mask: Array | None
-    weight: Array  # of each agent's step in losses: 0 after its death
-    raw_action: Array
-    log_prob: Array
     value: Array
     output: Array | None  # the critic's, when acting, in its own units; only with `value_clip`, which compares with it
     advantage: Array
     target: Array
-    noise: Array | None  # for the estimate of the entropy, where it has no closed form
-    carry: PyTree
-
-    @property
-    def inputs(self) -> Inputs:
-        """What the policy and the critic take, of these samples."""
-        return Inputs(
-            observation=self.observation,
-            critic_input=self.critic_input,
-            action_mask=self.action_mask,
-            reset=self.reset,
-        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Ppo:
-    """What the functions of this file share. `sees` is what the critic sees, with `auto` resolved.
-
-    `others` are the other groups whose observations are in the joint one.
-    """
+class Ppo(OnPolicy):
+    """What the functions of this file share."""
 
     config: PpoConfig
-    spec: EnvSpec
-    group: str
-    context: Context
-    policy: TeamPolicy
-    optimiser: optax.GradientTransformation
-    sees: CriticSees
-    others: tuple[str, ...] = ()
 
 
-OBSERVATION_CLIP = 10.0  # standard deviations
 VALUE_DECAY = 0.99  # of the moments of value targets, per iteration: targets move as the policy improves
 
 
@@ -237,12 +161,8 @@ def init(ppo: Ppo, key: Key) -> PpoState:
     return PpoState(
         params=params,
         optimiser={name: ppo.optimiser.init(part) for name, part in params.items()},
-        observation_moments=map_entries(init_moments, ppo.spec.groups[ppo.group].observation_shape),
-        others_moments={
-            name: map_entries(init_moments, ppo.spec.groups[name].observation_shape) for name in ppo.others
-        },
-        state_moments=map_entries(init_moments, ppo.spec.state_shape or ()),
         value_moments=init_moments(),
+        **init_input_moments(ppo),
         coefficients=init_coefficients(ppo.config, "lr", "entropy_coef", "value_coef", "clip", "gamma", "gae_lambda"),
     )
 
@@ -261,40 +181,6 @@ def acting(state: PpoState) -> PpoActing:
     )
 
 
-def observe(
-    ppo: Ppo,
-    acting: PpoActing,
-    observation: Observation,
-    global_state: Observation | None,
-    mask: Array | None,
-    reset: Array,
-    others: Sequence[Observation] = (),
-) -> Inputs:
-    """What actor and critic are shown, normalised where asked for: `Inputs` of `[T, B, …]`.
-
-    `others` are the observations of the groups `ppo.others`.
-    """
-    normalised = ppo.config.observation_normalisation
-    if normalised:
-        observation = normalise_entries(observation, acting.observation_moments, clip=OBSERVATION_CLIP)
-    match ppo.sees:
-        case CriticSees.own:
-            critic_input = observation
-        case CriticSees.joint:
-            if normalised:
-                others = [
-                    normalise_entries(seen, acting.others_moments[name], clip=OBSERVATION_CLIP)
-                    for name, seen in zip(ppo.others, others, strict=True)
-                ]
-            critic_input = join_agents((observation,), *((seen,) for seen in others))
-        case _:
-            assert global_state is not None
-            critic_input = global_state
-            if normalised:
-                critic_input = normalise_entries(global_state, acting.state_moments, clip=OBSERVATION_CLIP)
-    return Inputs(observation=observation, critic_input=critic_input, action_mask=mask, reset=reset)
-
-
 def to_value(config: PpoConfig, moments: Moments, output: Array) -> Array:
     """A critic's output in units of the return."""
     return scale_up(output, moments) if config.value_normalisation else output
@@ -311,16 +197,10 @@ def act(
     """Actions `[B, A, …]`, what `update` needs to know about them (each `[B, A, …]`), and the next carry."""
     # One step of time: [1, B, …].
     now = jax.tree.map(lambda x: x[None], timestep)
-    step, others = now.groups[ppo.group], [now.groups[name] for name in ppo.others]
-    seen = [other.observation for other in others]
-    inputs = observe(ppo, acting, step.observation, now.state, step.action_mask, now.last, seen)
-    sampled, next_carry = ppo.policy.sample(acting.params, inputs, carry, key, explore)
+    sampled, next_carry = sample_now(ppo, acting, now, carry, key, explore)
 
     def output_of_successor() -> Array:
-        # The episode's memory continues to its true last observation, so the carry is not reset here.
-        never = jnp.zeros_like(now.last)
-        next_seen = [other.next_observation for other in others]
-        successor = observe(ppo, acting, step.next_observation, now.next_state, step.action_mask, never, next_seen)
+        successor = observe_successors(ppo, acting, now.groups, now.next_state, now.last)
         return ppo.policy.evaluate_critic(acting.params, successor, carry)
 
     # It counts only after a truncation, and is zero elsewhere: `sampled.output` may belong to the next episode.
@@ -369,30 +249,12 @@ def make_samples(ppo: Ppo, state: PpoState, batch: Batch, key: Key) -> Samples:
     )
     if config.advantage_normalisation is AdvantageNormalisation.batch:
         advantage = normalise(advantage, batch_moments(advantage, transitions.alive, axis))
-    inputs = observe(
-        ppo,
-        published,
-        transitions.observation,
-        transitions.state,
-        transitions.action_mask,
-        transitions.reset,
-        [batch.transitions[name].observation for name in ppo.others],
-    )
-    noise_shape = (*transitions.alive.shape, policy.noise_size)
     steps = Samples(
-        observation=inputs.observation,
-        critic_input=inputs.critic_input,
-        reset=inputs.reset,
-        action_mask=inputs.action_mask,
-        weight=weigh(transitions.alive, axis),
-        raw_action=transitions.extras["raw_action"],
-        log_prob=transitions.extras["log_prob"],
+        **fields_of(collected_steps(ppo, published, batch, key)),
         value=value,
         output=None if config.value_clip is None else to_output(config, state.value_moments, value),
         advantage=advantage,
         target=target,
-        noise=random.normal(key, noise_shape) if policy.noise_size else None,
-        carry=None,
     )
     num_steps = transitions.last.shape[0]
     length = num_steps // jax.tree.leaves(batch.carries)[0].shape[0] if policy.recurrent else 1
@@ -498,37 +360,19 @@ def update(
     metrics = jax.tree.map(jnp.mean, metrics)
     metrics["explained_variance"] = explained_variance(samples.value, samples.target, samples.weight)
     metrics["lr"] = coefficients["lr"]
-    return _update_observation_moments(ppo, state, batch.transitions, axis), metrics, None
+    return update_input_moments(ppo, state, batch.transitions, axis), metrics, None
 
 
 def _num_minibatches(config: PpoConfig, local_frames: int, axis: str | None, num_sequences: int) -> int:
     frames = local_frames * (jax.lax.axis_size(axis) if axis else 1)
     num = frames // config.minibatch_size if config.minibatch_size else config.num_minibatches
     if num_sequences % num:
-        raise ValueError(f"{num} minibatches do not divide the {num_sequences} sequences of each device")
+        field = "minibatch_size" if config.minibatch_size else "num_minibatches"
+        raise ValueError(
+            f"{num} minibatches ({field}) do not divide the {num_sequences} sequences of each device; with memory, "
+            f"minibatches hold whole sequences of sequence_length steps"
+        )
     return num
-
-
-def _update_observation_moments(
-    ppo: Ppo, state: PpoState, by_group: Mapping[str, Transition], axis: str | None
-) -> PpoState:
-    """Runs after the update, so that an iteration learns with the normalisation that it acted with."""
-    if not ppo.config.observation_normalisation:
-        return state
-
-    def merged(moments: PyTree, steps: Transition) -> PyTree:
-        return merge_entries(moments, steps.observation, steps.alive, axis)
-
-    transitions = by_group[ppo.group]
-    state = dataclasses.replace(
-        state,
-        observation_moments=merged(state.observation_moments, transitions),
-        others_moments={name: merged(state.others_moments[name], by_group[name]) for name in ppo.others},
-    )
-    if transitions.state is None:
-        return state
-    always = jnp.ones(transitions.last.shape, bool)
-    return dataclasses.replace(state, state_moments=merge_entries(state.state_moments, transitions.state, always, axis))
 
 
 # ------------------------------------------------------------------------------------------------------------ make
@@ -536,28 +380,8 @@ def _update_observation_moments(
 
 def make_ppo(config: PpoConfig, spec: EnvSpec, group: str, context: Context) -> Algorithm:
     """PPO for one group of a task."""
-    sees = resolve(config.critic_sees, spec, context.critic_model)
-    others = resolve_scope(config.scope, sees, spec, group, context.critic_model) if sees is CriticSees.joint else ()
-    policy = make_independent_policy(
-        spec,
-        group,
-        context,
-        sees=sees,
-        others=others,
-        outputs=config.critic_outputs,
-        share_parameters=config.share_parameters,
-        share_critic_parameters=config.share_critic_parameters,
-    )
-    ppo = Ppo(
-        config=config,
-        spec=spec,
-        group=group,
-        context=context,
-        policy=policy,
-        optimiser=make_optimiser(config),
-        sees=sees,
-        others=others,
-    )
+    ppo = make_bundle(Ppo, config, spec, group, context)
+    policy = ppo.policy
     return Algorithm(
         init=partial(init, ppo),
         acting=acting,

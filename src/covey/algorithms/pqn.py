@@ -30,6 +30,7 @@ import optax
 from covey.algorithms.base import AlgorithmConfig, Context, adam_step, add_users_loss, init_coefficients, make_optimiser
 from covey.algorithms.q_values import Mixing, QActing, act_by_values, annealed_epsilon, make_q_network
 from covey.checks import above_zero, at_least, between_0_and_1
+from covey.fields import field
 from covey.networks.network import apply_with_successors
 from covey.ops.blocks import mean_over_blocks
 from covey.ops.devices import mean_over_devices
@@ -73,8 +74,8 @@ class PqnConfig(AlgorithmConfig):
     epsilon_end: float = 0.05  # probability of a random action after `epsilon_fraction` of the frames
     # share of `experiment.schedule_frames` over which the probability falls from start to end
     epsilon_fraction: float = 0.2
-    epochs: int = 4  # passes over the batch in each iteration
-    num_minibatches: int = 8  # minibatches that the batch is split into in each epoch
+    epochs: int = field(4, changeable=True)  # passes over the batch in each iteration
+    num_minibatches: int = field(8, changeable=True)  # minibatches that the batch is split into in each epoch
 
     def __post_init__(self) -> None:
         above_zero(self, "lr", "adam_eps", "max_grad_norm")
@@ -241,7 +242,10 @@ def update(
     num_sequences = samples.reset.shape[0]
     if num_sequences % config.num_minibatches:
         num = config.num_minibatches
-        raise ValueError(f"{num} minibatches do not divide the {num_sequences} sequences of each device")
+        raise ValueError(
+            f"{num} minibatches (num_minibatches) do not divide the {num_sequences} sequences of each device; with "
+            "memory, minibatches hold whole sequences of sequence_length steps"
+        )
 
     def minibatch(state: PqnState, indices: Array) -> tuple[PqnState, dict[str, Array]]:
         return update_minibatch(pqn, state, samples, indices, coefficients["lr"])

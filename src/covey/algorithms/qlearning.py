@@ -345,7 +345,7 @@ def agents_values(
 
 def q_loss(
     params: Mapping[str, PyTree],
-    members: Mapping[str, QLearning],
+    bundles: Mapping[str, QLearning],
     target: Mapping[str, PyTree],
     steps: Mapping[str, Transition],
     carries: Mapping[str, PyTree],
@@ -358,12 +358,12 @@ def q_loss(
     hold the memory before the first step of both networks, "online" and "target". Also returns metrics, the mean TD
     error of each sequence `[N]`, and which values count.
     """
-    group, q = next(iter(members.items()))  # the one that keeps the mixer
-    joined = join_groups([steps[name] for name in members])
+    group, q = next(iter(bundles.items()))  # the one that keeps the mixer
+    joined = join_groups([steps[name] for name in bundles])
     first, ends = first_and_last(joined, remembers=q.network.recurrent)
     found = [
         agents_values(own, params[name]["network"], target[name]["network"], steps[name], carries[name])
-        for name, own in members.items()
+        for name, own in bundles.items()
     ]
     taken, best = (
         values[0] if len(values) == 1 else jnp.concatenate(values, -1) for values in zip(*found, strict=True)
@@ -391,21 +391,21 @@ def update(
 
 
 def update_together(
-    members: Mapping[str, QLearning], states: Mapping[str, QState], batch: Batch, key: Key, progress: Array
+    bundles: Mapping[str, QLearning], states: Mapping[str, QState], batch: Batch, key: Key, progress: Array
 ) -> tuple[dict[str, QState], dict[str, dict[str, Array]], dict[str, Array]]:
     """One gradient step of groups that learn together, on sequences `[L, N, …]` from replay. Their TD errors `[N]` are
     the new priorities."""
-    first = next(iter(members.values()))
-    transitions = {name: batch.transitions[name] for name in members}
+    first = next(iter(bundles.values()))
+    transitions = {name: batch.transitions[name] for name in bundles}
     coefficients = {
-        name: scheduled(states[name].coefficients, progress, lr=q.config.lr_schedule) for name, q in members.items()
+        name: scheduled(states[name].coefficients, progress, lr=q.config.lr_schedule) for name, q in bundles.items()
     }
     weight = jnp.ones(transitions[first.group].last.shape[1]) if batch.weight is None else batch.weight
-    warm = {name: warm_up(q, states[name], transitions[name]) for name, q in members.items()}
+    warm = {name: warm_up(q, states[name], transitions[name]) for name, q in bundles.items()}
     grads, found = jax.grad(q_loss, has_aux=True)(
-        {name: states[name].params for name in members},
-        members,
-        {name: states[name].target for name in members},
+        {name: states[name].params for name in bundles},
+        bundles,
+        {name: states[name].target for name in bundles},
         {name: steps for name, (_, steps) in warm.items()},
         {name: carries for name, (carries, _) in warm.items()},
         weight,
@@ -414,12 +414,12 @@ def update_together(
     grads, metrics = mean_over_living((grads, found["metrics"]), found["counts"], first.context.device_axis)
     stepped = {
         name: step(q, states[name], grads[name], transitions[name], coefficients[name], progress)
-        for name, q in members.items()
+        for name, q in bundles.items()
     }
     return (
         {name: state for name, (state, _) in stepped.items()},
         {name: metrics | own for name, (_, own) in stepped.items()},
-        dict.fromkeys(members, found["td_error"]),
+        dict.fromkeys(bundles, found["td_error"]),
     )
 
 
@@ -470,6 +470,6 @@ def make_qlearning(config: QLearningConfig, spec: EnvSpec, group: str, context: 
         initial_carry=q.network.initial_carry,
         act=partial(act, q),
         update=partial(update, q),
-        joint=JointLearning(groups=mixed, member=q, agreed=agreed, update=update_together) if len(mixed) > 1 else None,
+        joint=JointLearning(groups=mixed, bundle=q, agreed=agreed, update=update_together) if len(mixed) > 1 else None,
         sequence_length=q.burn_in + (config.sequence_length if q.network.recurrent else 1) + config.n_step - 1,
     )

@@ -40,7 +40,7 @@ import jax
 import jax.numpy as jnp
 
 from covey.algorithms.base import Context, descend, every_n_updates, init_coefficients
-from covey.algorithms.critics import CriticSees, Others
+from covey.algorithms.critics import CriticSees
 from covey.algorithms.off_policy import (
     ActorCritic,
     OffPolicyConfig,
@@ -60,6 +60,7 @@ from covey.algorithms.off_policy import (
     see_others,
     td_targets,
 )
+from covey.algorithms.replay_critics import Others
 from covey.checks import above_zero, between_0_and_1
 from covey.ops.distributions import Distribution, make_distribution, masked_logits
 from covey.ops.losses import weighted_mean

@@ -15,6 +15,12 @@ register_algorithm(
     description="PPO with a critic that sees the global state or all observations",
     capabilities=Capabilities(centralised=True),
 )
+register_algorithm(
+    "impala",
+    "covey.algorithms.impala:make_impala",
+    config="covey.algorithms.impala:IMPALA",
+    description="actor-critic with V-trace, which corrects for experience that an older policy collected",
+)
 for _name, _centralised, _description in (
     ("iql", False, "Q-learning, each agent by itself"),
     ("vdn", False, "Q-learning of the team's value as the sum of the agents'"),

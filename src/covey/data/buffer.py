@@ -21,7 +21,7 @@ class BufferConfig:
     """Fields of `buffer`."""
 
     size: int = 100_000  # frames that the buffer holds; newer ones replace the oldest
-    batch_size: int = 128  # sequences in each sample that an update learns from
+    batch_size: int = field(128, changeable=True)  # sequences in each sample that an update learns from
     # where the buffer's contents are; on a CPU both are the same memory
     place: Place = field(Place.device, compared=False)
     # save the buffer with each checkpoint; false: small checkpoints, and a resumed run updates less often until its

@@ -6,8 +6,8 @@ end. Dictionaries by agent name exist only inside adapters; here, agents of a ki
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
@@ -21,6 +21,8 @@ from covey.types import Array, EnvSpec, GroupStep, Key, Observation, PyTree, Tim
 __all__ = [
     "Actions",
     "Env",
+    "HasReferences",
+    "ReferencePolicy",
     "Reward",
     "SuiteConfig",
     "TaskConfig",
@@ -31,6 +33,7 @@ __all__ = [
     "next_step",
     "present_sharing",
     "present_teams",
+    "reference_policies",
 ]
 
 Actions = dict[str, Array]
@@ -55,6 +58,25 @@ class Env(Protocol):
     def render(self, states: Sequence[PyTree]) -> list[np.ndarray]:
         """One RGB picture, uint8 [H, W, 3], per state of an episode. Runs on the host, without a display."""
         ...
+
+
+ReferencePolicy = Callable[[Array], Array]  # from a group's observations [A, F] to its actions
+
+
+@runtime_checkable
+class HasReferences(Protocol):
+    """An environment with hand-written policies for some of its groups, for partners and opponents to play.
+
+    They are given the group's observations, and whatever wrappers appended to them.
+    """
+
+    @property
+    def reference_policies(self) -> Mapping[str, ReferencePolicy]: ...
+
+
+def reference_policies(env: Env) -> Mapping[str, ReferencePolicy]:
+    """By group, the hand-written policies that an environment has; without any, empty."""
+    return env.reference_policies if isinstance(env, HasReferences) else {}
 
 
 def make_env(name: str, **fields: Any) -> Env:

@@ -7,6 +7,7 @@ import enum
 from typing import ClassVar
 
 from covey.checks import LARGEST_INT, at_least, at_most
+from covey.registry import Configuration
 
 
 class Reward(enum.Enum):
@@ -19,7 +20,7 @@ class Reward(enum.Enum):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TaskConfig:
+class TaskConfig(Configuration):
     """Fields of every task. A suite's own dataclass inherits from this one and states its defaults."""
 
     reward: Reward = Reward.individual  # who receives which reward
@@ -29,6 +30,12 @@ class TaskConfig:
 
     largest_count: ClassVar[int] = LARGEST_INT  # the largest whole number that a field may have, besides `time_limit`
     shares_reward: ClassVar[bool] = False  # the task has a way of its own to share rewards: `reward=shared`
+
+    @property
+    def with_discrete_actions(self) -> TaskConfig:
+        """The same task with discrete actions, where these fields choose continuous ones and could choose discrete
+        ones; otherwise itself. For algorithms that have no others."""
+        return self
 
     def __post_init__(self) -> None:
         at_least(self, 1, "time_limit")

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from covey.envs.base import Actions, Env, Reward
+from covey.envs.base import Actions, Env, ReferencePolicy, Reward, reference_policies
 from covey.observations import AGENT_ID, dtypes, leading_shape
 from covey.types import Array, EnvSpec, GroupSpec, GroupStep, Key, Observation, PyTree, TimeStep
 
@@ -29,6 +29,10 @@ class Wrapper:
     @property
     def spec(self) -> EnvSpec:
         return self.env.spec
+
+    @property
+    def reference_policies(self) -> Mapping[str, ReferencePolicy]:
+        return reference_policies(self.env)
 
     def reset(self, key: Key) -> tuple[PyTree, TimeStep]:
         return self.env.reset(key)

@@ -102,7 +102,7 @@ class Worker:
         partners = find_partners(config, path)
         built = self._build(job["name"], config, devices, partners)
         if partners is not None:  # a seed that was trained before has copies of its own
-            built.parts = dataclasses.replace(built.parts, partners=partners.seating.acting)
+            built.parts = dataclasses.replace(built.parts, seating=partners.seating)
         self._stop_if_asked()
         # Before the run directory exists, so that parameters that do not fit leave nothing behind.
         initial_learner = first_learner(config, path, built.parts)

@@ -38,7 +38,7 @@ from covey.loops.collectors import (
     example_saved,
 )
 from covey.loops.config import ActorLearnerConfig, ActorReplayConfig, ActorsConfig
-from covey.loops.learning import Learning, make_learning
+from covey.loops.learning import ReplayLearning, make_learning
 from covey.loops.online import (
     PLACES,
     OnlineTraining,
@@ -47,6 +47,7 @@ from covey.loops.online import (
     at_random_while,
     collection_metrics,
     drop_device_axis,
+    hook_metrics,
     iteration_keys,
     learn_iteration,
     state_parts,
@@ -177,8 +178,7 @@ class ActorLearner:
                 "actors/restarts": np.float32(collected.restarts),
                 "actors/dropped_episodes": np.float32(collected.dropped_episodes),
             }
-            if self._training.hooks.metrics:
-                metrics = self._training.hooks.metrics(metrics)
+            metrics = hook_metrics(self._training, metrics)
             rows.append({name: np.asarray(value) for name, value in metrics.items()})
         self._position = (key_bytes(state), iteration + int(num_iterations))
         return state, {name: np.stack([row[name] for row in rows]) for name in rows[0]}
@@ -231,7 +231,7 @@ class ActorLearner:
         }
         if self._parts.saves_episodes:
             parts[SIMULATORS] = self._saved_episodes(state)
-        if self._training.learning is not None and self._training.learning.in_checkpoints:
+        if self._training.replay_learning is not None and self._training.replay_learning.in_checkpoints:
             parts["buffer"] = state.buffer
         return parts
 
@@ -307,7 +307,7 @@ def build_actor_replay(inputs: LoopInputs) -> Loop:
     return _from_inputs(inputs, make_learning(inputs.config, inputs.algorithm, len(inputs.devices)))
 
 
-def _from_inputs(inputs: LoopInputs, learning: Learning | None) -> Loop:
+def _from_inputs(inputs: LoopInputs, learning: ReplayLearning | None) -> Loop:
     config: ActorLearnerConfig | ActorReplayConfig = inputs.config
     training = OnlineTraining(
         env=BatchedEnv(env=inputs.env, num_envs=config.num_envs // len(inputs.devices)),
@@ -315,7 +315,7 @@ def _from_inputs(inputs: LoopInputs, learning: Learning | None) -> Loop:
         rollout_length=config.rollout_length,
         schedule_frames=config.schedule_frames or config.frames,
         shaping_frames=config.shaping_frames,
-        learning=learning,
+        replay_learning=learning,
         hooks=inputs.hooks,
         devices=inputs.devices,
     )
@@ -332,7 +332,7 @@ def make_actor_loop(training: OnlineTraining, config: ActorLearnerConfig | Actor
         num_envs=config.num_envs,
         rollout_length=config.rollout_length,
         stagger=config.stagger,
-        replay=training.learning is not None,
+        replay=training.replay_learning is not None,
         device=device,
         num_workers=workers_of(config.actors),
     )
@@ -348,10 +348,10 @@ def make_actor_loop(training: OnlineTraining, config: ActorLearnerConfig | Actor
     if simulator_of(training.env.env) is not None:
         check_workers(workers_of(config.actors))
     loop = ActorLearner(parts)
-    in_host = training.learning is not None and training.learning.replay.in_host
+    in_host = training.replay_learning is not None and training.replay_learning.replay.in_host
     shardings = state_shardings(training.devices, in_host)
     shardings = dataclasses.replace(shardings, actor=shardings.key)  # type: ignore[arg-type]
-    saved = {name: part for name, part in state_parts(training.learning).items() if name != "actor"}
+    saved = {name: part for name, part in state_parts(training.replay_learning).items() if name != "actor"}
     saved["clock"] = StatePart(label="clock", seed_axis={"key": 0, "iteration": None, "actor": 0})
     if parts.saves_episodes:
         saved[SIMULATORS] = StatePart(label="episodes")
@@ -421,12 +421,12 @@ def init_state(training: OnlineTraining, collecting: Collecting, key: Key) -> Tr
     key_learner, key_actor, key_train = jax.random.split(key, 3)
     learner = training.algorithm.init(key_learner)
     buffer: PyTree = ()
-    if training.learning is not None:
+    if training.replay_learning is not None:
         shapes, _ = jax.eval_shape(partial(example_batch, collecting), learner)
         num_envs = training.env.num_envs  # of a device
         first = jax.tree.map(lambda x: jnp.zeros((num_envs, *x.shape[2:]), x.dtype), shapes.transitions)
         start = training.over_devices(
-            lambda: add_device_axis(training.learning.replay.init(first)),  # type: ignore[union-attr]
+            lambda: add_device_axis(training.replay_learning.replay.init(first)),  # type: ignore[union-attr]
             in_specs=(),
             out_specs=P(DEVICE_AXIS),
         )
@@ -458,5 +458,5 @@ def state_sizes(collecting: Collecting, training: OnlineTraining, state: TrainSt
         held_by=("num_envs", "rollout_length"),
         stored=num_bytes(state.buffer),
         stored_by="buffer.size",
-        stored_in_host=training.learning is not None and training.learning.replay.in_host,
+        stored_in_host=training.replay_learning is not None and training.replay_learning.replay.in_host,
     )

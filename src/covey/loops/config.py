@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 from covey.checks import LARGEST_INT, Large, above_zero, at_least, check_divides
 from covey.data.buffer import BufferConfig, Place
 from covey.fields import field
+from covey.registry import Configuration
 
 LOGGERS = ("console", "json", "mlflow", "tensorboard", "wandb")
 
@@ -32,7 +33,7 @@ OF_WATCHING = {"identity": False, "resumable": True, "compared": False, "compile
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExperimentConfig:
+class ExperimentConfig(Configuration):
     """Fields of every loop. Intervals are in frames; they and `frames` round up to whole iterations."""
 
     learns_from: ClassVar[str] = "experience"  # for messages
@@ -166,7 +167,7 @@ class CollectingConfig(ExperimentConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OnlineConfig(CollectingConfig):
-    """The online loop: an iteration learns from what it collected."""
+    """The loop `online`: an iteration learns from what it collected."""
 
     learns_from: ClassVar[str] = "what was just collected"
 
@@ -180,12 +181,12 @@ class OnlineConfig(CollectingConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReplayConfig(CollectingConfig):
-    """The online loop with replay: an iteration adds what it collected to a buffer and updates from samples of it."""
+    """The loop `replay`: an iteration adds what it collected to a buffer and updates from samples of it."""
 
     learns_from: ClassVar[str] = "replay"
     loop: str = "replay"
     rollout_length: int = 8
-    updates: int = 32  # gradient updates in each iteration
+    updates: int = field(32, changeable=True)  # gradient updates in each iteration
     random_frames: Large = 2_000  # frames acted at random before learning starts
     buffer: BufferConfig = dataclasses.field(default_factory=BufferConfig)  # the replay buffer
 

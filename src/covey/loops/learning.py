@@ -21,7 +21,7 @@ from covey.types import Algorithm, Array, Key, PyTree
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Learning:
+class ReplayLearning:
     """Learning from replay: how often in an iteration, and for how many frames agents act at random before that."""
 
     replay: Replay
@@ -30,7 +30,7 @@ class Learning:
     in_checkpoints: bool = True  # whether checkpoints hold the buffer
 
 
-def make_learning(config: ReplayConfig, algorithm: Algorithm, num_devices: int) -> Learning:
+def make_learning(config: ReplayConfig, algorithm: Algorithm, num_devices: int) -> ReplayLearning:
     """Learning from replay, as set by an experiment's fields."""
     rows = config.buffer.size // config.num_envs
     if rows < config.rollout_length:
@@ -45,7 +45,7 @@ def make_learning(config: ReplayConfig, algorithm: Algorithm, num_devices: int) 
         num_devices=num_devices,
         device_axis=DEVICE_AXIS if num_devices > 1 else None,
     )
-    return Learning(
+    return ReplayLearning(
         replay=replay,
         num_updates=config.updates,
         random_frames=config.random_frames,
@@ -53,20 +53,24 @@ def make_learning(config: ReplayConfig, algorithm: Algorithm, num_devices: int) 
     )
 
 
-def updates_due(learning: Learning, held: Array, collected: Array, number: Array | int = 0) -> Array:
-    """How many updates iteration `number` makes, after each environment `collected` steps, of which `held` are stored.
+def updates_due(learning: ReplayLearning, held: Array, collected: Array, done: Array | int = 0) -> Array:
+    """How many updates an iteration makes. It is number `done`, counted from 1.
 
-    All `num_updates`, except after a resume without the buffer. Then the number is scaled down by what the buffer holds
-    over what it would hold otherwise, so that each stored step is sampled as often as in a full buffer. At the full
-    rate, a trained network would fit the first few steps hundreds of times over. Less than one update means one every
-    few iterations: with `updates=1`, rounding alone would give none until the buffer is half full.
+    By now each environment has taken `collected` steps, and the buffer holds the last `held` of them. Usually these are
+    all that fit, and the iteration makes all of its `num_updates`. After a resume without the buffer, fewer are held,
+    and the updates are scaled down to match: half of what should be there, half of the updates. So each stored step is
+    sampled as often as in a full buffer. At the full rate, a trained network would fit the first few steps hundreds of
+    times over.
+
+    Where this rounds to no update, one is made every few iterations: for an eighth of an update, in the iterations 7,
+    15, 23 and so on. Otherwise there would be none for a long time.
     """
     # Timing starts at negative iterations, with nothing `collected` yet: never more than all updates.
     share = jnp.minimum(1.0, held / jnp.clip(collected, 1, learning.replay.length))
     due = learning.num_updates * share
     interval = jnp.ceil(1.0 / due).astype(jnp.int32)
     whole = jnp.round(due).astype(jnp.int32)
-    return jnp.where(whole > 0, whole, ((number + 1) % interval == 0).astype(jnp.int32))
+    return jnp.where(whole > 0, whole, ((done + 1) % interval == 0).astype(jnp.int32))
 
 
 def learn_from(
@@ -74,8 +78,8 @@ def learn_from(
 ) -> tuple[PyTree, PyTree, dict[str, Array]]:
     """Draws `rounds` samples of `data`, the source's state, and updates from each: learner, data, mean metrics.
 
-    With no rounds, metrics are zero. There is no branch for that case: a branch would copy the data, which may take
-    most of the memory.
+    With no rounds, metrics are NaN: a loop in which that happens says how many there were (`metrics.UPDATES`). There is
+    no branch for that case: a branch would copy the data, which may take most of the memory.
     """
 
     def update(learner: PyTree, data: PyTree, key: Key) -> tuple[PyTree, PyTree, dict[str, Array]]:
@@ -93,4 +97,4 @@ def learn_from(
     shapes = jax.eval_shape(update, learner, data, key)[2]
     sums = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     learner, data, sums = jax.lax.fori_loop(0, rounds, body, (learner, data, sums))
-    return learner, data, jax.tree.map(lambda x: x / jnp.maximum(rounds, 1), sums)
+    return learner, data, jax.tree.map(lambda x: x / rounds, sums)

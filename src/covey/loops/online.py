@@ -1,4 +1,4 @@
-"""The online loop: collect, learn, repeat, compiled in chunks of iterations.
+"""The collecting loops, `online` and `replay`: collect, learn, repeat, compiled in chunks of iterations.
 
     train_state = init(key)
     train_state, metrics = advance(train_state, num_iterations)
@@ -7,8 +7,8 @@ A chunk is one compiled program for any number of iterations, because that numbe
 matter how the host splits training into chunks: results are equal to the bit, and nothing is compiled again. Every key
 is derived from the seed and the iteration's number, so there is no stream of random numbers to lose.
 
-Learning is one update from what was just collected. With a replay buffer, what was collected is added to it, followed
-by several updates from samples. `update` does not know the difference.
+In `online`, learning is one update from what was just collected. In `replay`, that is added to a buffer, followed by
+several updates from samples. `update` does not know the difference.
 
 Several devices: the environments are split over them, the learner is replicated, and gradients and statistics are
 averaged. Each leaf of `actor` and `buffer` has a leading axis of devices.
@@ -38,9 +38,9 @@ from covey.envs.base import Env
 from covey.envs.batch import BatchedEnv
 from covey.loops.base import DEVICE_AXIS, Loop, LoopInputs, Sizes, StatePart, num_bytes, repeat
 from covey.loops.config import CollectingConfig
-from covey.loops.learning import Learning, learn_from, make_learning, updates_due
+from covey.loops.learning import ReplayLearning, learn_from, make_learning, updates_due
 from covey.loops.rollout import Actor, EpisodeSums, collect, episode_means, init_actor, unroll
-from covey.metrics import scored_groups
+from covey.metrics import UPDATES, scored_groups
 from covey.ops.devices import mean_over_devices, sum_over_devices
 from covey.ops.seeds import any_seed, least_of_seeds
 from covey.types import Algorithm, Array, Batch, EnvSpec, Key, PyTree, TimeStep, pytree
@@ -70,7 +70,7 @@ class OnlineTraining:
     rollout_length    steps that each of them takes in an iteration
     schedule_frames   frames over which schedules run, from `progress` 0 to 1
     shaping_frames    frames over which a task's shaping reward falls to zero; None: it stays
-    learning          from replay; None: an iteration updates once, from what it collected
+    replay_learning   how to learn from replay; None: on-policy, one update from what the iteration collected
     together          several seeds train in one program
     max_iterations    the most that one call of `advance` can do
     """
@@ -80,7 +80,7 @@ class OnlineTraining:
     rollout_length: int
     schedule_frames: int
     shaping_frames: int | None = None
-    learning: Learning | None = None
+    replay_learning: ReplayLearning | None = None
     hooks: Hooks = Hooks()
     devices: list[Any]
     together: bool = False
@@ -94,7 +94,8 @@ class OnlineTraining:
     @property
     def random_iterations(self) -> int:
         """Iterations at the start in which agents act at random."""
-        return math.ceil(self.learning.random_frames / self.frames_per_iteration) if self.learning else 0
+        learning = self.replay_learning
+        return 0 if learning is None else math.ceil(learning.random_frames / self.frames_per_iteration)
 
     @property
     def axis(self) -> str | None:
@@ -127,7 +128,7 @@ def make_online_loop(
     schedule_frames: int,
     shaping_frames: int | None = None,
     stagger: bool = False,
-    learning: Learning | None = None,
+    replay_learning: ReplayLearning | None = None,
     hooks: Hooks = Hooks(),
     devices: list[Any] | None = None,
     together: bool = False,
@@ -136,17 +137,19 @@ def make_online_loop(
 ) -> Loop:
     """`algorithm` must have been made with `device_axis=DEVICE_AXIS` where there are several `devices`.
 
-    Without `learning`, each iteration updates once, from what it collected. `compile_steps` compiles the environments'
-    steps even under `jax.disable_jit`.
+    Without `replay_learning` it is on-policy: each iteration updates once, from what it collected. `compile_steps`
+    compiles the environments' steps even under `jax.disable_jit`.
     """
     devices = devices or jax.devices()[:1]
+    if num_envs % len(devices):
+        raise ValueError(f"num_envs {num_envs} does not split over {len(devices)} devices")
     training = OnlineTraining(
         env=BatchedEnv(env=env, num_envs=num_envs // len(devices), stagger=stagger, compile_steps=compile_steps),
         algorithm=algorithm,
         rollout_length=rollout_length,
         schedule_frames=schedule_frames,
         shaping_frames=shaping_frames,
-        learning=learning,
+        replay_learning=replay_learning,
         hooks=hooks,
         devices=devices,
         together=together,
@@ -156,8 +159,8 @@ def make_online_loop(
     timed = training.over_devices(
         partial(collect_only, training), in_specs=(PLACES,), out_specs=(PLACES, P(DEVICE_AXIS))
     )
-    shardings = state_shardings(devices, learning is not None and learning.replay.in_host)
-    parts = state_parts(learning)
+    shardings = state_shardings(devices, replay_learning is not None and replay_learning.replay.in_host)
+    parts = state_parts(replay_learning)
     return Loop(
         init=jax.jit(partial(init_state, training), out_shardings=shardings),
         advance=jax.jit(chunk, donate_argnums=0),
@@ -169,7 +172,7 @@ def make_online_loop(
         shardings=shardings,
         max_iterations=max_iterations,
         frames_per_iteration=training.frames_per_iteration,
-        sizes=partial(state_sizes, num_envs=num_envs, rollout_length=rollout_length, learning=learning),
+        sizes=partial(state_sizes, num_envs=num_envs, rollout_length=rollout_length, replay_learning=replay_learning),
         collect=jax.jit(timed),
     )
 
@@ -181,7 +184,7 @@ def collect_batch(training: OnlineTraining, state: TrainState, key: Key) -> tupl
     """Steps the environments; returns the actor afterwards, what to learn from, and the episodes that ended."""
     env, algorithm, num_steps = training.env, training.algorithm, training.rollout_length
     acting = algorithm.acting(state.learner)
-    if training.learning is None:
+    if training.replay_learning is None:  # on-policy
         return collect(env, algorithm, acting, state.actor, key, num_steps)
     if training.random_iterations:
         algorithm = at_random_while(state.iteration < training.random_iterations, algorithm, env.spec)
@@ -192,9 +195,12 @@ def collect_batch(training: OnlineTraining, state: TrainState, key: Key) -> tupl
 def learn(
     training: OnlineTraining, state: TrainState, batch: Batch, key: Key, progress: Array
 ) -> tuple[PyTree, PyTree, dict[str, Array]]:
-    """Updates from what was collected, or puts it into the buffer and updates from that: learner, buffer, metrics."""
-    algorithm, learning = training.algorithm, training.learning
-    if learning is None:
+    """Updates from what was collected, or puts it into the buffer and updates from that: learner, buffer, metrics.
+
+    With replay, the metrics of updates are NaN in an iteration that makes none.
+    """
+    algorithm, learning = training.algorithm, training.replay_learning
+    if learning is None:  # on-policy
         learner, metrics, _ = algorithm.update(state.learner, batch, key, progress)
         return learner, state.buffer, metrics
     replay, done = learning.replay, state.iteration + 1
@@ -202,7 +208,8 @@ def learn(
     ready = replay.can_sample(buffer) & (done >= training.random_iterations)
     num_updates = updates_due(learning, replay.held(buffer), done * training.rollout_length, done)
     rounds = jnp.where(any_seed(ready), least_of_seeds(num_updates), 0)
-    return learn_from(replay, algorithm, state.learner, buffer, key, progress, rounds)
+    learner, buffer, metrics = learn_from(replay, algorithm, state.learner, buffer, key, progress, rounds)
+    return learner, buffer, metrics | {UPDATES: rounds.astype(jnp.float32)}
 
 
 def iterate(training: OnlineTraining, state: TrainState) -> tuple[TrainState, dict[str, Array]]:
@@ -211,9 +218,15 @@ def iterate(training: OnlineTraining, state: TrainState) -> tuple[TrainState, di
     actor, batch, sums = collect_batch(training, state, key_collect)
     state, metrics = learn_iteration(training, dataclasses.replace(state, actor=actor), batch, key_update)
     metrics |= collection_metrics(training, sum_over_devices(sums, training.axis))
-    if training.hooks.metrics:
-        metrics = training.hooks.metrics(metrics)
-    return state, metrics
+    return state, hook_metrics(training, metrics)
+
+
+def hook_metrics(training: OnlineTraining, metrics: dict[str, Array]) -> dict[str, Array]:
+    """An iteration's metrics as the user's hook leaves them; the host needs the number of updates."""
+    if not training.hooks.metrics:
+        return metrics
+    counted = {UPDATES: metrics[UPDATES]} if UPDATES in metrics else {}
+    return training.hooks.metrics(metrics) | counted
 
 
 def iteration_keys(training: OnlineTraining, state: TrainState) -> tuple[Key, Key]:
@@ -298,12 +311,12 @@ def init_actors(training: OnlineTraining, key: Key) -> Actor:
 
 def init_buffer(training: OnlineTraining, learner: PyTree, actor: Actor, key: Key) -> PyTree:
     """An empty buffer; what it will store is known from the shapes of one step."""
-    if training.learning is None:
+    if training.replay_learning is None:
         return ()
     one_step = partial(unroll, training.env, training.algorithm, num_steps=1)
     _, step, _ = jax.eval_shape(one_step, training.algorithm.acting(learner), actor, key)
     example = jax.tree.map(lambda x: jnp.zeros(x.shape[1:], x.dtype), step)
-    return training.learning.replay.init(example)
+    return training.replay_learning.replay.init(example)
 
 
 # -------------------------------------------------------------------------------------------------- registered loops
@@ -319,7 +332,7 @@ def build_replay_loop(inputs: LoopInputs) -> Loop:
     return _from_inputs(inputs, make_learning(inputs.config, inputs.algorithm, len(inputs.devices)))
 
 
-def _from_inputs(inputs: LoopInputs, learning: Learning | None) -> Loop:
+def _from_inputs(inputs: LoopInputs, replay_learning: ReplayLearning | None) -> Loop:
     config: CollectingConfig = inputs.config
     return make_online_loop(
         inputs.env,
@@ -329,7 +342,7 @@ def _from_inputs(inputs: LoopInputs, learning: Learning | None) -> Loop:
         schedule_frames=config.schedule_frames or config.frames,
         shaping_frames=config.shaping_frames,
         stagger=config.stagger,
-        learning=learning,
+        replay_learning=replay_learning,
         hooks=inputs.hooks,
         devices=inputs.devices,
         together=inputs.num_seeds > 1,
@@ -337,7 +350,7 @@ def _from_inputs(inputs: LoopInputs, learning: Learning | None) -> Loop:
     )
 
 
-def state_sizes(state: TrainState, num_envs: int, rollout_length: int, learning: Learning | None) -> Sizes:
+def state_sizes(state: TrainState, num_envs: int, rollout_length: int, replay_learning: ReplayLearning | None) -> Sizes:
     """The memory of environments, a rollout and the buffer. A rollout's step counts as what the environments show."""
     actor = state.actor
     return Sizes(
@@ -346,21 +359,21 @@ def state_sizes(state: TrainState, num_envs: int, rollout_length: int, learning:
         environment=num_bytes((actor.env.env, actor.timestep, actor.carry)) / num_envs,
         stored=num_bytes(state.buffer),
         stored_by="buffer.size",
-        stored_in_host=learning is not None and learning.replay.in_host,
+        stored_in_host=replay_learning is not None and replay_learning.replay.in_host,
     )
 
 
-def state_parts(learning: Learning | None) -> dict[str, StatePart]:
+def state_parts(replay_learning: ReplayLearning | None) -> dict[str, StatePart]:
     """What a train state is saved as. The axis of devices comes before that of seeds; all seeds share the iteration."""
     parts = {
         "learner": StatePart(label="learner"),
         "actor": StatePart(label="environments", seed_axis=1, by_device=True),
         "clock": StatePart(label="clock", seed_axis={"key": 0, "iteration": None}),
     }
-    if learning is not None:
+    if replay_learning is not None:
         left_out = (
             None
-            if learning.in_checkpoints
+            if replay_learning.in_checkpoints
             else "the buffer was left out of checkpoints: there are fewer updates until it is filled again, "
             "and results will not be equal to the bit"
         )

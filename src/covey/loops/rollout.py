@@ -59,11 +59,19 @@ def unroll(
 def collect(
     env: BatchedEnv, algorithm: Algorithm, acting: PyTree, actor: Actor, key: Key, num_steps: int
 ) -> tuple[Actor, Batch, EpisodeSums]:
-    """A batch for `update`, collected sequence by sequence. It keeps the learners' carry before each of them."""
+    """Collects a batch for on-policy learning: `num_steps` of each environment, in sequences.
+
+    Networks with memory learn from sequences, each from the carry that it began with. So this unrolls one sequence of
+    `algorithm.sequence_length` steps after another, and keeps the carry before each. Without memory there is one
+    unroll. Returns the actor afterwards, the batch, and the sums of the episodes that ended. Raises ValueError if
+    `sequence_length` does not divide `num_steps`.
+    """
     lengths = {part.sequence_length for part in algorithm.groups.values()} - {1}
     if len(lengths) > 1:  # what is collected has one carry for all groups at the beginning of each sequence
         raise ValueError(f"groups with memory must agree on one sequence_length, not {sorted(lengths)}")
     length = algorithm.sequence_length or num_steps
+    if num_steps % length:
+        raise ValueError(f"sequence_length {length} does not divide the rollout of {num_steps} steps")
     carry = learned_carry(actor.carry)
     if length == 1 and not jax.tree.leaves(carry):  # no memory: nothing to keep between steps
         next_actor, transitions, sums = unroll(env, algorithm, acting, actor, key, num_steps)

@@ -8,7 +8,8 @@ from typing import Any
 from flax import nnx
 
 from covey import registry
-from covey.errors import UnfitInput
+from covey.errors import UnfitInput, UsageError
+from covey.networks.layers import Memory, ModelConfig
 from covey.observations import describe_shape
 from covey.types import ObservationShape
 
@@ -21,3 +22,13 @@ def make_module(name: str, config: Any, input_shape: ObservationShape, rngs: nnx
         able = [model.name for model in registry.models if model.takes_dictionaries and model.name != "mlp"]
         raise UnfitInput(name, "observations that are one array", found, others=able)
     return entry.make_function()(config, input_shape, rngs)
+
+
+def has_memory(name: str, config: ModelConfig, module: Any) -> bool:
+    """Whether a module of the registered model `name` takes a carry: its configuration says so (`has_memory`).
+
+    Modules of models that say nothing have memory if they are a `Memory` all the same.
+    """
+    if config.has_memory and not isinstance(module, Memory):
+        raise UsageError(f"model '{name}' has memory, so {type(module).__name__} needs initial_carry(leading) -> carry")
+    return isinstance(module, Memory)

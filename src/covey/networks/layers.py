@@ -1,8 +1,8 @@
 """The modules that models are made of: dense stacks, convolutions, gated memory. Written in flax.nnx.
 
 A model maps inputs `[T, …, *input_shape]` to features `[T, …, num_features]`. One with memory also takes a carry and
-`reset [T, …]`, which empties the carry before each step where it is true. Its `initial_carry` method tells the rest of
-covey that it has memory.
+`reset [T, …]`, which empties the carry before each step where it is true (`Memory`); its configuration says so
+(`ModelConfig.has_memory`).
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import enum
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from covey.types import Array
+from covey.registry import Configuration
+from covey.types import Array, Observation, PyTree
 
 FEW_OUTPUTS = 16  # below this, the gradient of a kernel is fastest as (dyᵀ x)ᵀ
 
@@ -135,14 +136,32 @@ def _uniform(bound: float) -> Callable[..., Array]:
     return init
 
 
+@runtime_checkable
+class Memory(Protocol):
+    """The module of a model with memory.
+
+    initial_carry(leading) -> carry               of `[*leading, …]`, before the first step
+    module(x, carry, reset) -> (features, carry)  x `[T, …]`; before steps of `reset [T, …]`, the carry starts afresh
+    """
+
+    def initial_carry(self, leading: tuple[int, ...]) -> PyTree: ...
+
+    def __call__(self, x: Observation, carry: PyTree, reset: Array) -> tuple[Array, PyTree]: ...
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelConfig:
+class ModelConfig(Configuration):
     """What covey reads from every model's configuration. A model's dataclass inherits from this one, and overrides a
     default that does not fit with a field or a property of the same name."""
 
     @property
     def reads_team(self) -> bool:
         """Whether the model sees the observations of all agents and gives each its own features."""
+        return False
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether the model remembers what came before: its module is a `Memory`."""
         return False
 
     @property

@@ -123,6 +123,10 @@ class RecurrentConfig(LayersConfig):
     hidden_size: int = 128  # size of the memory
     layers_after: tuple[int, ...] = (128,)  # sizes of the dense layers after the memory
 
+    @property
+    def has_memory(self) -> bool:
+        return True
+
 
 class RecurrentModel(nnx.Module):
     """Dense layers, a cell with memory, dense layers: features `[T, …, F]` of observations in time."""

@@ -21,9 +21,10 @@ from flax import nnx
 
 from covey import registry
 from covey.errors import UnfitInput, UsageError
-from covey.networks.inputs import make_module
+from covey.networks.inputs import has_memory, make_module
 from covey.networks.layers import Initialiser, make_linear
 from covey.observations import describe_shape, leading_shape
+from covey.ops.seeds import any_seed
 from covey.types import Array, Key, Network, Observation, ObservationShape, PyTree
 
 
@@ -43,13 +44,16 @@ def make_model(name: str, **fields: Any) -> Model:
 class ModelWithHead(nnx.Module):
     """A model, and the dense layer from its features `[T, B, A, F]` to what an actor, critic or Q-function outputs."""
 
-    def __init__(self, model: Any, num_outputs: int, gain: float, initialiser: Initialiser, rngs: nnx.Rngs):
-        self.model = model  # an nnx module with `num_features`, and with `initial_carry` where it has memory
+    def __init__(
+        self, model: Any, recurrent: bool, num_outputs: int, gain: float, initialiser: Initialiser, rngs: nnx.Rngs
+    ):
+        self.model = model  # an nnx module with `num_features`; a `Memory` if it is recurrent
+        self.recurrent = recurrent
         self.head = make_linear(model.num_features, num_outputs, initialiser, rngs, gain=gain)
 
     def __call__(self, x: Observation, carry: PyTree, reset: Array) -> tuple[Array, PyTree]:
         x = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), x)
-        if hasattr(self.model, "initial_carry"):
+        if self.recurrent:
             features, carry = self.model(x, carry, reset)
         else:  # without memory, all leading axes become one
             features = self.model(jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[reset.ndim :]), x))
@@ -172,11 +176,12 @@ def trace_module(
     def build(key: Key) -> ModelWithHead:
         rngs = nnx.Rngs(params=key)
         body = _make_body(model, name, input_shape, centralised, rngs)
-        return ModelWithHead(body, num_outputs, head_gain, model.config.initialiser, rngs)
+        recurrent = has_memory(model.name, model.config, body)
+        return ModelWithHead(body, recurrent, num_outputs, head_gain, model.config.initialiser, rngs)
 
     abstract = nnx.eval_shape(lambda: build(jax.random.key(0)))
     graph, abstract_params, *rest = nnx.split(abstract, nnx.Param, ...)
-    recurrent = hasattr(abstract.model, "initial_carry")
+    recurrent = abstract.recurrent
 
     def init(key: Key) -> PyTree:
         return nnx.to_pure_dict(nnx.state(build(key), nnx.Param))
@@ -295,6 +300,43 @@ def apply_to_team(
     else:
         features = module.model(inputs)
     return module.head(features.mean(axis=-2, keepdims=True) if pooled else features), carry
+
+
+def apply_with_true_successors(
+    network: Network,
+    params: PyTree,
+    inputs: Observation,
+    next_inputs: Observation,
+    carry: PyTree,
+    reset: Array,
+    cut: Array,
+) -> tuple[Array, Array]:
+    """As `apply_with_successors` where any episode in these sequences was `cut`, a boolean `[]`.
+
+    Otherwise the successor of every step but the last is the next step, or the first of another episode that followed a
+    termination, and its output is taken from there: about half the work.
+    """
+
+    def of_each_step() -> tuple[Array, Array]:
+        return apply_with_successors(network, params, inputs, next_inputs, carry, reset)
+
+    def of_the_last_step() -> tuple[Array, Array]:
+        outputs, last_carry = network.apply(params, inputs, carry, reset)
+        last_input, never = jax.tree.map(lambda x: x[-1:], next_inputs), jnp.zeros_like(reset[-1:])
+        last_output, _ = network.apply(params, last_input, last_carry, never)
+        return outputs, jnp.concatenate([outputs[1:], last_output])
+
+    found: tuple[Array, Array] = jax.lax.cond(any_seed(cut), of_each_step, of_the_last_step)
+    return found
+
+
+def rescale_outputs(params: PyTree, scale: Array, shift: Array) -> PyTree:
+    """Parameters of any network that `make_network` made, with which its outputs are `scale · outputs + shift`.
+
+    Only those of the head differ, which is linear.
+    """
+    head = params["head"]
+    return params | {"head": head | {"kernel": head["kernel"] * scale, "bias": head["bias"] * scale + shift}}
 
 
 def apply_after(

@@ -189,7 +189,7 @@ class GnnModel(nnx.Module):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SetConfig(LayersConfig):
-    over: Over = Over.agents  # what the members of a set are
+    over: Over = Over.agents  # what the elements of a set are
     # where rows lie in a flat observation: [first entry, number, size]; the rest of it is appended to each row; null:
     # the observation has rows; only for over=rows
     rows: tuple[int, ...] | None = None
@@ -270,9 +270,9 @@ class DeepSetsConfig(SetConfig):
     """Deep sets (Zaheer et al., 2017): f(aggregate of g(x)) over the rows of an observation. Over agents, f also sees
     the agent's own g(x), so that each has features of its own."""
 
-    layers: tuple[int, ...] = (128, 128)  # sizes of the dense layers applied to each member, before they are aggregated
+    layers: tuple[int, ...] = (128, 128)  # sizes of the dense layers applied to each element before aggregation
     layers_after: tuple[int, ...] = (128,)  # sizes of the dense layers applied to the aggregate
-    aggregation: Aggregation = Aggregation.mean  # how members' features are combined
+    aggregation: Aggregation = Aggregation.mean  # how elements' features are combined
 
 
 class DeepSetsModel(nnx.Module):

@@ -16,7 +16,7 @@ from flax import nnx
 
 from covey import registry
 from covey.errors import UnfitInput, UsageError
-from covey.networks.inputs import make_module
+from covey.networks.inputs import has_memory, make_module
 from covey.networks.layers import Initialiser, ModelConfig
 from covey.types import Array, Observation, ObservationShape, PyTree
 
@@ -51,16 +51,23 @@ class SequenceConfig(ModelConfig):
     def reads_team(self) -> bool:
         return any(config.reads_team for _, config in self.configs().values())
 
+    @property
+    def has_memory(self) -> bool:
+        return any(config.has_memory for _, config in self.configs().values())
+
 
 class SequenceModel(nnx.Module):
-    def __init__(self, stages: list[Any]):
+    """`recurrent`: whether each stage has memory."""
+
+    def __init__(self, stages: list[Any], recurrent: tuple[bool, ...]):
         self.stages = nnx.List(stages)
+        self.recurrent = recurrent
         self.num_features = stages[-1].num_features
 
     def run(self, x: Observation, carry: tuple[PyTree, ...], reset: Array) -> tuple[Array, tuple[PyTree, ...]]:
         kept, remembered = [], iter(carry)
-        for stage in self.stages:
-            if hasattr(stage, "initial_carry"):
+        for stage, recurrent in zip(self.stages, self.recurrent, strict=True):
+            if recurrent:
                 x, new = stage(x, next(remembered), reset)
                 kept.append(new)
             else:
@@ -79,7 +86,8 @@ class RecurrentSequence(SequenceModel):
     """A sequence whose carry holds those of the stages that have memory, in their order."""
 
     def initial_carry(self, leading: tuple[int, ...]) -> tuple[PyTree, ...]:
-        return tuple(stage.initial_carry(leading) for stage in self.stages if hasattr(stage, "initial_carry"))
+        stages = zip(self.stages, self.recurrent, strict=True)
+        return tuple(stage.initial_carry(leading) for stage, recurrent in stages if recurrent)
 
     def __call__(self, x: Observation, carry: tuple[PyTree, ...], reset: Array) -> tuple[Array, tuple[PyTree, ...]]:
         return self.run(x, carry, reset)
@@ -89,11 +97,12 @@ def make_sequence(config: SequenceConfig, input_shape: ObservationShape, rngs: n
     if not config.stages:
         raise UsageError("model 'sequence' needs stages, e.g. 'model.stages={see:{model:mlp},keep:{model:gru}}'")
     stages: list[Any] = []
+    recurrent: list[bool] = []
     for stage, (name, stage_config) in config.configs().items():
         try:
             stages.append(make_module(name, stage_config, input_shape, rngs))
         except UnfitInput as error:
             raise error.replace(section=f"model.stages.{stage}") from error
+        recurrent.append(has_memory(name, stage_config, stages[-1]))
         input_shape = (stages[-1].num_features,)
-    recurrent = any(hasattr(stage, "initial_carry") for stage in stages)
-    return RecurrentSequence(stages) if recurrent else PlainSequence(stages)
+    return (RecurrentSequence if any(recurrent) else PlainSequence)(stages, tuple(recurrent))

@@ -77,3 +77,9 @@ def merge_entries(moments: PyTree, x: Observation, mask: Array, axis_name: str |
 def scale_up(x: Array, moments: Moments) -> Array:
     """Undoes `normalise`, except for its clipping."""
     return x * jnp.sqrt(moments.variance + 1e-8) + moments.mean
+
+
+def change_of_units(old: Moments, new: Moments) -> tuple[Array, Array]:
+    """Scale and shift with which `scale_up(scale · x + shift, new)` equals `scale_up(x, old)`."""
+    scale = jnp.sqrt((old.variance + 1e-8) / (new.variance + 1e-8))
+    return scale, normalise(old.mean, new)

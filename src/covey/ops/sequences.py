@@ -19,6 +19,15 @@ def cut(x: Array, length: int) -> Array:
     return jnp.moveaxis(sequences, 2, 1).reshape(-1, length, *x.shape[2:])
 
 
+def take_environments(samples: _T, indices: Array) -> _T:
+    """Selects `indices` of a dataclass of steps `[T, B, …]` with a `carry [B, …]`; returns them as `[T, n, …]`."""
+    steps: Any = samples
+    chosen = jax.tree.map(lambda x: x[:, indices], dataclasses.replace(steps, carry=None))
+    carry = jax.tree.map(lambda x: x[indices], steps.carry)
+    taken: _T = dataclasses.replace(chosen, carry=carry)
+    return taken
+
+
 def take(samples: _T, indices: Array) -> _T:
     """Selects `indices` of a dataclass of sequences `[N, L, …]` with a `carry [N, …]`; returns them as `[L, n, …]`."""
     chosen: Any = jax.tree.map(lambda x: x[indices], samples)

@@ -90,8 +90,8 @@ def split_actions(recording: Recording, arrays: dict[str, np.ndarray]) -> dict[s
     acting = [agent.name for agent in recording.env.world.agents if not agent.scripted]
     recorded = recording.meta["agents"]
     return {
-        group: jnp.stack([jnp.asarray(arrays[str(recorded.index(acting[i]))]) for i in members], -2)
-        for group, members in recording.env.groups.items()
+        group: jnp.stack([jnp.asarray(arrays[str(recorded.index(acting[i]))]) for i in indices], -2)
+        for group, indices in recording.env.groups.items()
     }
 
 

@@ -462,6 +462,20 @@ def test_algorithms_without_continuous_actions_get_discrete_ones() -> None:
     ).task.config.continuous_actions
 
 
+def test_a_task_says_what_its_discrete_actions_are() -> None:
+    task = compose(["task=vmas/balance"]).task.config
+    assert task.continuous_actions and task.with_discrete_actions == dataclasses.replace(task, continuous_actions=False)
+    other = compose(["task=lbf/8x8-2p-2f-coop"]).task.config
+    assert other.with_discrete_actions is other
+
+
+def test_other_names_are_those_of_the_dataclass() -> None:
+    task, model = (getattr(compose(["task=vmas/balance"]), kind).config for kind in ("task", "model"))
+    assert registry.other_names(task)["max_steps"] == "time_limit"
+    assert registry.other_names(model) == {}
+    assert registry.other_names(FakeTask()) == {}  # a dataclass that inherits from none of covey's
+
+
 # --------------------------------------------------------------------------------------------- groups of their own
 
 TAG = ("task=vmas/simple_tag", "algorithm=mappo")

@@ -73,7 +73,7 @@ def answer(query: str, *words: str) -> str:
 def test_a_field_is_explained() -> None:
     text = answer("algorithm.lr")
     assert text.startswith("algorithm.lr  (algorithm=mappo)\n  Adam's step size, before `lr_schedule`\n")
-    assert "  takes     a number above 0\n  default   0.001\n  also in   ippo, isac," in text
+    assert "  takes     a number above 0\n  default   0.001\n  also in   ippo, impala, isac," in text
     assert "; qmix (0.0002)" in text
     other = answer("algorithm.lr", "algorithm=qmix", "algorithm.lr=0.5")
     assert "(algorithm=qmix)" in other and "  default   0.0002\n  here      0.5\n" in other

@@ -171,6 +171,8 @@ def test_best_and_final_parameters(runs: Path, copier: Any) -> None:
     best = load(runs / "copy", parameters="best")
     structures: list[Any] = [jax.tree.structure(policy.parameters) for policy in (best, copier)]
     assert structures[0] == structures[1]
+    with pytest.raises(UsageError, match="parameters must be final or best, not 'last'"):
+        load(runs / "copy", parameters="last")
 
 
 def test_a_team_of_several_groups_takes_a_dict(runs: Path) -> None:

@@ -16,7 +16,7 @@ from conftest import MakeTeam
 from covey import metrics as names
 from covey.errors import UsageError
 from covey.experiment.configuration.compose import compose
-from covey.experiment.loading.transfer import Source, learned_fields, plan_transfer
+from covey.experiment.loading.transfer import TransferSource, learned_fields, plan_transfer
 from covey.experiment.recording.checkpoint import paths_and_leaves
 from covey.experiment.recording.run_directory import RunDirectory
 from covey.experiment.running.build import build_algorithm, build_env
@@ -56,15 +56,15 @@ def make_algorithm(name: str, task: str, *overrides: str) -> Algorithm:
     return build_algorithm(config, build_env(config))
 
 
-def make_source(algorithm: Algorithm, seed: int = 1, change: float = 0.5) -> Source:
+def make_source(algorithm: Algorithm, seed: int = 1, change: float = 0.5) -> TransferSource:
     """A run whose targets lag behind its parameters, as after some updates."""
     learner = algorithm.init(jax.random.key(seed))
     arrays = {path: np.asarray(leaf) for path, leaf in paths_and_leaves(learner)}
     arrays = {path: leaf + (change if path[1] == "target" else 0) for path, leaf in arrays.items()}
-    return Source(path="runs/other", arrays=arrays)
+    return TransferSource(path="runs/other", arrays=arrays)
 
 
-def started(algorithm: Algorithm, source: Source) -> tuple[dict[Any, np.ndarray], str]:
+def started(algorithm: Algorithm, source: TransferSource) -> tuple[dict[Any, np.ndarray], str]:
     """The learner that starts from `source`, by path, and what is said of it."""
     transfer = plan_transfer(source, algorithm)
     learner = transfer(algorithm.init(jax.random.key(0)))
@@ -73,6 +73,7 @@ def started(algorithm: Algorithm, source: Source) -> tuple[dict[Any, np.ndarray]
 
 FAMILIES = [
     ("mappo", "probe/copy", ["params", "observation_moments", "state_moments", "value_moments"]),
+    ("impala", "probe/copy", ["params", "observation_moments", "state_moments", "value_moments"]),
     ("pqn", "probe/copy", ["params"]),
     ("iql", "probe/copy", ["params", "target"]),
     ("qmix", "probe/copy", ["params", "target"]),
@@ -179,7 +180,7 @@ def test_a_state_without_a_declaration_takes_nothing() -> None:
 
     for state, fields in ((Undeclared, {}), (Declared, {("agents", "params")})):
         assert set(learned_fields({"agents": state(params=jnp.zeros(2))})) == set(fields)
-    source = Source(path="runs/other", arrays={("agents", "params"): np.ones(2)})
+    source = TransferSource(path="runs/other", arrays={("agents", "params"): np.ones(2)})
     algorithm = make_algorithm("iql", "probe/copy")
     undeclared = dataclasses.replace(algorithm, init=lambda key: {"agents": Undeclared(params=jnp.zeros(2))})
     with pytest.raises(UsageError, match=r"declares no learned parameters; .* covey\.types\.learned\(\)"):

@@ -420,6 +420,25 @@ def test_a_divergence_does_not_point_to_a_checkpoint_that_is_not_there(
         recorder.check_finite({"loss": np.array([np.nan])}, 1)
 
 
+def test_an_iteration_without_updates_has_no_metrics_of_updates(compiled: Any, tmp_path: Path) -> None:
+    from covey.experiment.recording.recorder import Recorder
+
+    run = RunDirectory.create(tmp_path / "run", to_dict(compiled.config), {})
+    recorder = Recorder(compiled.config, run, compiled.parts.env.spec, FRAMES, 0.0, print)
+    updates, nothing_ended = np.array([0.0, 2.0]), np.array([np.nan, np.nan])
+    chunk = {"updates": updates, "loss": np.array([np.nan, 3.0]), "collection/mean_return": nothing_ended}
+    recorder.check_finite(chunk, 0)
+    last = recorder.record_chunk(chunk, 2, 1.0)
+    recorder.save({"learner": np.ones(3)}, 2)
+    first, second = map(json.loads, (run.path / "metrics.jsonl").read_text().splitlines())
+    assert "loss" not in first and second["loss"] == last["loss"] == 3.0
+    assert (first["updates"], second["updates"]) == (0, 2) and "collection/mean_return" in first
+    with pytest.raises(CoveyError, match="iteration 2: loss is nan"):  # an update that diverged
+        recorder.check_finite(chunk | {"loss": nothing_ended}, 0)
+    with pytest.raises(CoveyError, match="iteration 1: loss is inf"):
+        recorder.check_finite(chunk | {"loss": np.array([np.inf, 3.0])}, 0)
+
+
 # ------------------------------------------------------------------------------------------------------- full disks
 
 PAGE = 4096

@@ -20,12 +20,14 @@ import pytest
 from conftest import SameBits
 from jax.experimental.compilation_cache import compilation_cache
 
+from covey.errors import CoveyError
 from covey.experiment.configuration.compose import compose
 from covey.experiment.configuration.config import Config
 from covey.experiment.recording.checkpoint import Checkpoints
 from covey.experiment.recording.run_directory import read_metrics
 from covey.experiment.running import program_store
 from covey.experiment.running.build import build, has_own_code
+from covey.experiment.running.changes import Variant
 from covey.experiment.running.experiment import get_programs, prepare, train
 from covey.experiment.running.program_store import (
     ProgramStore,
@@ -91,6 +93,26 @@ def test_programs_are_found_again_and_compute_the_same(
         return jax.device_get((state.learner, metrics, programs.evaluation()(state.learner, host_key(4))))
 
     jax.tree.map(np.testing.assert_array_equal, learn(compiled), learn(loaded))
+
+
+def test_a_program_that_is_compiled_again_is_found_by_its_code(
+    config: Config, store: ProgramStore, no_jax_cache: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a field was changed; what is known of the experiment's own programs stays as it was."""
+    devices, changes = jax.devices()[:1], {"algorithm.epochs": 3}
+    parts = build(config, devices)
+    for _ in range(2):
+        shelf, programs = keep(store, config, devices)
+        changed = Variant(config=config, parts=parts, programs=programs).changed(changes)
+        assert changed.config.algorithm.config.epochs == 3 and changed.programs.evaluation is programs.evaluation
+        for thread in threading.enumerate():
+            if "_save" in thread.name:
+                thread.join()
+        monkeypatch.setattr(program_store, "compile_lowered", lambda *_: pytest.fail("compiled again"))
+    assert len(list((store.folder / "programs").iterdir())) == 4
+    assert shelf.kept is not None and set(shelf.kept.digests) == {"init", "advance", "evaluate"}
+    with pytest.raises(CoveyError, match=r"cannot continue with model.layers=\[16\]: the train state would have other"):
+        Variant(config=config, parts=parts, programs=programs).changed({"model.layers": [16]})
 
 
 def test_programs_that_differ_only_in_what_they_do_not_read_are_told_apart(

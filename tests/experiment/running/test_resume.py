@@ -30,7 +30,7 @@ from covey.experiment.recording.checkpoint import Checkpoints
 from covey.experiment.recording.finished import finished_frames
 from covey.experiment.recording.lease import living_holder, take
 from covey.experiment.recording.run_directory import RunDirectory
-from covey.experiment.running.experiment import train
+from covey.experiment.running.experiment import describe_ended_schedules, train
 from covey.experiment.running.training import Training
 
 ITERATIONS, FRAMES = 96, 64
@@ -254,9 +254,34 @@ def test_without_a_checkpoint_it_starts_again(
     assert_equal_runs(tmp_path / "run", wanted, same_bits)
 
 
-def test_a_finished_run_is_extended(whole: Path, wanted: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "names_in_line"),
+    [
+        ([], None),
+        (["experiment.schedule_frames=100", "algorithm.lr_schedule=constant"], None),
+        (["experiment.schedule_frames=100"], "lr_schedule"),
+        (["experiment.schedule_frames=100", "algorithm.entropy_schedule=cosine"], "lr_schedule, entropy_schedule"),
+        (["experiment.schedule_frames=200"], None),
+    ],
+)
+def test_schedules_that_end_before_training_are_named(words: list[str], names_in_line: str | None) -> None:
+    config = compose(["task=probe/copy", "algorithm=ippo", "experiment.frames=200", *words])
+    line = describe_ended_schedules(config)
+    if names_in_line is None:
+        assert line == ""
+    else:
+        assert line == (
+            f"schedules reach 0 at 100 of 200 frames and stay there ({names_in_line}); "
+            "experiment.schedule_frames=200 stretches them"
+        )
+
+
+def test_a_finished_run_is_extended(
+    whole: Path, wanted: dict[str, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     cut_back(whole, tmp_path / "run")
     resume(tmp_path / "run", f"experiment.frames={(ITERATIONS + 6) * FRAMES}")
+    assert f"experiment.schedule_frames={(ITERATIONS + 6) * FRAMES} stretches them" in capfd.readouterr().err
     got = left_behind(tmp_path / "run")
     trained = [r["frames"] for r in got["metrics"] if r["kind"] == names.TRAIN]
     assert trained == [FRAMES * i for i in range(1, ITERATIONS + 7)]

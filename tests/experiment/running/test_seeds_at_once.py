@@ -217,7 +217,7 @@ def test_what_is_left_over_is_a_smaller_batch(tmp_path: Path) -> None:
 def test_a_seed_that_diverges_is_named(tmp_path: Path) -> None:
     with pytest.raises(CoveyError, match=r"iteration 1: .* is nan.*seed_0"):
         fields = {**FIELDS, **ON_POLICY, "experiment.seeds_at_once": 2, "algorithm.gamma": 1.0}
-        fields |= {"hooks.batch": "tests.experiment.test_seeds_at_once:spoil"}
+        fields |= {"hooks.batch": f"{spoil.__module__}:spoil"}
         Experiment(task="probe/copy", algorithm="ippo", seeds=2, run_dir=str(tmp_path / "r"), fields=fields).run()
 
 

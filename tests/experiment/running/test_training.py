@@ -116,14 +116,14 @@ def test_seeds_in_one_go_equal_seeds_alone(plain: RunDirectory, tmp_path: Path, 
     train_both = tmp_path / "both"
     with pytest.raises(UsageError):  # the parent is no run directory of its own
         train(train_both, seeds=[0, 1])
-    members = [RunDirectory.open(train_both / f"seed_{seed}") for seed in (0, 1)]
+    both = [RunDirectory.open(train_both / f"seed_{seed}") for seed in (0, 1)]
     alone = [plain, train(tmp_path / "alone", seed=1)]
-    for member, single in zip(members, alone, strict=True):
-        assert records(member) == records(single)
-        assert results(member) == results(single)
-        same_bits(state(member), state(single))
-    assert records(members[0]) != records(members[1])
-    assert [member.config["seed"] for member in members] == [0, 1]
+    for run, single in zip(both, alone, strict=True):
+        assert records(run) == records(single)
+        assert results(run) == results(single)
+        same_bits(state(run), state(single))
+    assert records(both[0]) != records(both[1])
+    assert [run.config["seed"] for run in both] == [0, 1]
 
 
 def test_what_jit_false_compiles_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,7 @@ class SuiteEnv:
 
     metrics: ClassVar[Mapping[str, MetricSpec]] = {}
     shared_reward: ClassVar[bool] = False  # all agents of a group earn the same at every step
+    shaping: float | None = None  # weight of a suite's rewards for learning only (`shaped_rewards`); None: it has none
 
     def __init__(
         self,
@@ -139,11 +140,11 @@ class SuiteEnv:
         return {name: jnp.stack([rewards[agent] for agent in agents]) for name, agents in self.groups.items()}
 
     def shaped_rewards(self, info: Any) -> dict[str, Array] | None:
-        """Rewards for learning only, if the suite offers some. Such an adapter has `shaping`, their coefficient."""
+        """Rewards for learning only, if the suite offers some. `shaping` is then their weight."""
         return None
 
     def no_shaping(self) -> dict[str, Array] | None:
-        if not hasattr(self, "shaping"):
+        if self.shaping is None:
             return None
         return {name: jnp.zeros(len(agents)) for name, agents in self.groups.items()}
 

@@ -81,6 +81,8 @@ def check_layout(layout: str, layouts: Any) -> None:
 class OvercookedEnv(SuiteEnv):
     metrics: ClassVar = {"deliveries": MetricSpec(reduction="sum", unit="soups")}
 
+    shaping: float
+
     def __init__(self, suite: Any, shaping: float):
         super().__init__(suite, returns=RETURNS)
         self.shaping = shaping

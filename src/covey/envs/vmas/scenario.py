@@ -38,7 +38,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from covey.envs.base import Actions, Reward, SuiteConfig, first_step, next_step, present_sharing, present_teams
+from covey.envs.base import (
+    Actions,
+    ReferencePolicy,
+    Reward,
+    SuiteConfig,
+    first_step,
+    next_step,
+    present_sharing,
+    present_teams,
+)
 from covey.envs.vmas import physics
 from covey.envs.vmas.dynamics import Dynamics, DynamicsKind, Holonomic, make_dynamics
 from covey.envs.vmas.world import Agent, Colour, World, WorldState
@@ -63,6 +72,10 @@ class VmasConfig(SuiteConfig):
         "plot_grid": None,
         "visualize_semidims": None,
     }
+
+    @property
+    def with_discrete_actions(self) -> VmasConfig:
+        return dataclasses.replace(self, continuous_actions=False)
 
     # actions are numbers; false: each dimension has one of three values, and an action is one choice of all together
     continuous_actions: bool = True
@@ -187,7 +200,7 @@ class VmasEnv:
         self.groups = group_agents([self.world.agents[i].name for i in self._acting])
 
     @property
-    def reference_policies(self) -> Mapping[str, Callable[[Array], Array]]:
+    def reference_policies(self) -> Mapping[str, ReferencePolicy]:
         return self.scenario.reference_policies() if self.scenario.config.continuous_actions else {}
 
     @functools.cached_property
@@ -196,12 +209,12 @@ class VmasEnv:
         return EnvSpec(
             groups={
                 name: GroupSpec(
-                    num_agents=len(members),
+                    num_agents=len(indices),
                     observation_shape=rows[name].shape[1:],
-                    action=self._action_spec(self._agent(members[0])),
+                    action=self._action_spec(self._agent(indices[0])),
                     shared_reward=self.scenario.shares_reward(name) and not self.scenario.config.shaping,
                 )
-                for name, members in self.groups.items()
+                for name, indices in self.groups.items()
             },
             time_limit=self.scenario.config.time_limit,
             metrics=self.scenario.metric_specs,
@@ -251,8 +264,8 @@ class VmasEnv:
 
         return draw_episode(self.scenario, states)
 
-    def _agent(self, member: int) -> Agent:
-        return self.world.agents[self._acting[member]]
+    def _agent(self, index: int) -> Agent:
+        return self.world.agents[self._acting[index]]
 
     def _observe(self, state: ScenarioState, key: Key) -> dict[str, Array]:
         return self._by_group(self.scenario.observation(state, key))
@@ -260,7 +273,7 @@ class VmasEnv:
     def _by_group(self, rows: Rows) -> dict[str, Array]:
         if len(self.groups) == 1 and not isinstance(rows, (list, tuple)):
             return {name: jnp.asarray(rows) for name in self.groups}
-        return {name: jnp.stack([rows[i] for i in members]) for name, members in self.groups.items()}
+        return {name: jnp.stack([rows[i] for i in indices]) for name, indices in self.groups.items()}
 
     def _action_spec(self, agent: Agent) -> Continuous | Discrete:
         says = self.world.dim_c if not agent.silent else 0
@@ -274,9 +287,9 @@ class VmasEnv:
         width, says = self.world.max_actions, self.world.dim_c
         u = jnp.zeros((self.world.num_agents, width))
         said = jnp.zeros((self.world.num_agents, says))
-        for name, members in self.groups.items():
-            agent = self._agent(members[0])
-            rows = np.array([self._acting[i] for i in members])
+        for name, indices in self.groups.items():
+            agent = self._agent(indices[0])
+            rows = np.array([self._acting[i] for i in indices])
             physical, message = self._read(agent, action[name])
             of_group = [self.world.agents[i] for i in rows]
             multiplier = np.array([each.per_action(each.u_multiplier) for each in of_group], np.float32)

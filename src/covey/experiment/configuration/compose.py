@@ -57,6 +57,7 @@ from covey.experiment.configuration.config import (
     Config,
     HooksConfig,
     add_to_path,
+    check_overruled,
     choice_defaults,
     from_dict,
     import_modules,
@@ -71,7 +72,6 @@ from covey.experiment.configuration.settings import NONE, TUNED, Settings, find_
 from covey.fields import default_of
 from covey.files import UNREADABLE, read_text, why_unreadable
 
-OVERRULED_BY = {"seed": "seeds", "num_minibatches": "minibatch_size"}  # fields that have no effect if the other is set
 SHIPPED = Path(__file__).parent / "presets"
 DEFAULTS = {"experiment": "default", "algorithm": "mappo", "task": "vmas/navigation", "model": "mlp"}
 PATHS = ("run_dir", "code_dir", "config_dir", "init_from")  # taken as they are, whatever characters they hold
@@ -110,7 +110,7 @@ def compose(overrides: Sequence[str]) -> Config:
     for item in values:  # not the copies: an error names what was typed
         check_key(item.key, scopes)
     composed = _apply(tree, [*copies, *values])
-    _check_overruled([item.key for item in values], composed)
+    check_overruled([item.key for item in values], composed)
     composed["imports"] = list(dict.fromkeys(_imports(layers) + _as_list(composed.get("imports"))))
     composed["partners"] = read_partners(partners, flatten_partners(composed["partners"]))
     composed["callbacks"] = _as_list(composed.get("callbacks"))
@@ -121,27 +121,17 @@ def compose(overrides: Sequence[str]) -> Config:
 
 def _with_discrete_actions(config: Config, keys: Sequence[str], layers: Sequence[Preset]) -> Config:
     """Sets discrete actions for algorithms that have no others, on tasks with a choice that nobody has made."""
-    chosen = "task.continuous_actions" in keys or any("continuous_actions" in p.section("task")[1] for p in layers)
+    from covey.envs.base import TaskConfig  # imports JAX, as the task's own dataclass has by now
+
+    fields = config.task.config
     capabilities = registry.algorithms[config.algorithm.registered].capabilities
-    only_discrete = registry.ActionKind.continuous not in capabilities.actions
-    if chosen or not only_discrete or not getattr(config.task.config, "continuous_actions", False):
+    if registry.ActionKind.continuous in capabilities.actions or not isinstance(fields, TaskConfig):
         return config
-    fields = dataclasses.replace(config.task.config, continuous_actions=False)
-    return dataclasses.replace(config, task=dataclasses.replace(config.task, config=fields))
-
-
-def _check_overruled(keys: Sequence[str], composed: Mapping[str, Any]) -> None:
-    """Refuses a field of the command line that has no effect because of another, wherever that was set."""
-    for key in keys:
-        *parents, name = key.split(".")
-        section: Any = composed
-        for parent in parents:
-            section = section.get(parent) if isinstance(section, Mapping) else None
-        other = OVERRULED_BY.get(name)
-        value = section.get(other) if isinstance(section, Mapping) else None
-        if value is not None:
-            path = ".".join([*parents, str(other)])
-            raise UsageError(f"'{key}' has no effect beside {path}={value}; leave one out, or set {path}=null")
+    discrete = fields.with_discrete_actions
+    changed = [name for name, value in vars(fields).items() if vars(discrete)[name] != value]
+    if any(f"task.{name}" in keys or any(name in p.section("task")[1] for p in layers) for name in changed):
+        return config
+    return dataclasses.replace(config, task=dataclasses.replace(config.task, config=discrete))
 
 
 def _is_choice(key: str) -> bool:
@@ -274,7 +264,7 @@ def _with_own_names(values: Sequence[Assignment], scopes: Mapping[str, Any]) -> 
     result = []
     for item in values:
         scope, _, name = item.key.partition(".")
-        others = getattr(scopes.get(scope), "other_names", {})
+        others = registry.other_names(scopes.get(scope))
         if name not in others:
             result.append(item)
             continue

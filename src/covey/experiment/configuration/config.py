@@ -13,7 +13,7 @@ import importlib
 import os
 import sys
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -34,6 +34,7 @@ CHOICES = {
 BY_GROUP = ("algorithm", "model", "critic_model")  # what may differ between a task's groups of agents
 TASK_CODE = ("module", "path")  # fields of tasks that name code to import, or where it is
 MOST_SEEDS = 10_000  # of one command
+OVERRULED_BY = {"seed": "seeds", "num_minibatches": "minibatch_size"}  # fields that have no effect if the other is set
 
 
 @dataclasses.dataclass(frozen=True)
@@ -338,6 +339,20 @@ def check(config: Config) -> None:
             config.experiment.check_algorithm(algorithm.config)
         except ValueError as error:
             raise UsageError(str(error)) from error
+
+
+def check_overruled(keys: Sequence[str], composed: Mapping[str, Any]) -> None:
+    """Refuses a field of `keys` that has no effect because of another, wherever that was set."""
+    for key in keys:
+        *parents, name = key.split(".")
+        section: Any = composed
+        for parent in parents:
+            section = section.get(parent) if isinstance(section, Mapping) else None
+        other = OVERRULED_BY.get(name)
+        value = section.get(other) if isinstance(section, Mapping) else None
+        if value is not None:
+            path = ".".join([*parents, str(other)])
+            raise UsageError(f"'{key}' has no effect beside {path}={value}; leave one out, or set {path}=null")
 
 
 def _check_loops(team: Choice, experiment: ExperimentConfig) -> None:

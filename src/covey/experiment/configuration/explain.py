@@ -232,6 +232,8 @@ def _facts(answer: Answer) -> Iterator[tuple[str, str]]:
     section, _, rest = field.path.partition(".")
     if field.role.resumable:
         yield "resume", "may change it"
+    if field.role.changeable:
+        yield "training", "callbacks may change it while it runs (set_field)"
     if section == "experiment" and (only := _loops_with(rest)):
         yield "only for", only
 
@@ -285,8 +287,8 @@ def _suites(names: Sequence[str], others: Sequence[str]) -> list[str]:
     result: dict[str, None] = {}
     for name in names:
         suite, slash, _ = name.partition("/")
-        members = [other for other in names if other.startswith(f"{suite}/")]
-        whole = slash and len(members) > 2 and not any(other.startswith(f"{suite}/") for other in others)
+        in_suite = [other for other in names if other.startswith(f"{suite}/")]
+        whole = slash and len(in_suite) > 2 and not any(other.startswith(f"{suite}/") for other in others)
         result[f"{suite}/*" if whole else name] = None
     return list(result)
 

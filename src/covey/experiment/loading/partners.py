@@ -31,7 +31,7 @@ import numpy as np
 from covey.algorithms.base import make_team
 from covey.algorithms.random import make_random_group
 from covey.algorithms.seats import Seat, SeatedActing, Seating, seat_partners
-from covey.envs.base import Env, first_step
+from covey.envs.base import Env, first_step, reference_policies
 from covey.errors import CoveyError, UsageError, unknown_name
 from covey.experiment.configuration.config import Config, to_dict
 from covey.experiment.configuration.partners import RANDOM, REFERENCE, ROTATE
@@ -111,7 +111,7 @@ def seat_policy(policy: Policy, env: Env, partners: Mapping[str, Any], trust: bo
     for group, trained_as in own.items():
         if trained_as in policy.env.spec.groups and trained_as not in policy.learner:
             raise UsageError(f"group '{group}' did not learn in this run: give partners.{group}=… to play it")
-        parts[group], learner[group] = _member(policy, env, group, trained_as)
+        parts[group], learner[group] = _trained_group(policy, env, group, trained_as)
     state = SeatedActing(own=learner, partners=tuple(states))
     return seat_partners(make_team(parts), seats, env.spec, rotate=rotate), state
 
@@ -123,14 +123,11 @@ def make_partner(env: Env, group: str, source: str, trust: bool = False) -> tupl
         return _make_reference(env, group), ()
     if not Path(source).is_dir():
         raise UsageError(f"partners.{group}={source}: give {RANDOM}, {REFERENCE} or a run directory")
-    return _member(load(source, trust=trust), env, group, group)
+    return _trained_group(load(source, trust=trust), env, group, group)
 
 
-def _make_reference(env: Any, group: str) -> Algorithm:
-    innermost = env
-    while not hasattr(innermost, "reference_policies") and hasattr(innermost, "env"):
-        innermost = innermost.env
-    policies = getattr(innermost, "reference_policies", {})
+def _make_reference(env: Env, group: str) -> Algorithm:
+    policies = reference_policies(env)
     if group not in policies:
         known = f"there is one for {', '.join(policies)}" if policies else "it has none"
         raise UsageError(f"partners.{group}={REFERENCE}: the task has no reference policy for this group; {known}")
@@ -144,7 +141,7 @@ def _make_reference(env: Any, group: str) -> Algorithm:
     return Algorithm(init=lambda key: (), initial_carry=lambda num_envs: (), act=act, update=_never)
 
 
-def _member(policy: Policy, env: Env, group: str, trained_as: str) -> tuple[Algorithm, PyTree]:
+def _trained_group(policy: Policy, env: Env, group: str, trained_as: str) -> tuple[Algorithm, PyTree]:
     """One group of a trained team, in a task where it is called `group` and may have more agents or fewer."""
     if trained_as not in policy.learner:
         raise unknown_name("group", trained_as, list(policy.learner), see="the run's task")
@@ -170,15 +167,15 @@ def _member(policy: Policy, env: Env, group: str, trained_as: str) -> tuple[Algo
         return part.act(acting, seen, carry, key, explore)
 
     acting = part.acting(policy.learner[trained_as])
-    member = Algorithm(
+    partner = Algorithm(
         init=lambda key: jax.tree.map(jnp.zeros_like, acting),
         initial_carry=part.initial_carry,
         act=act,
         update=_never,
         sequence_length=part.sequence_length,
     )
-    _check_fit(member, acting, env, group, policy.env.spec.groups[trained_as])
-    return member, acting
+    _check_fit(partner, acting, env, group, policy.env.spec.groups[trained_as])
+    return partner, acting
 
 
 def _blank(spec: GroupSpec, num_envs: int) -> GroupStep:
@@ -189,7 +186,7 @@ def _blank(spec: GroupSpec, num_envs: int) -> GroupStep:
     return jax.vmap(lambda seen: first_step({"": seen}).groups[""])(observation)
 
 
-def _check_fit(member: Algorithm, acting: PyTree, env: Env, group: str, trained: GroupSpec) -> None:
+def _check_fit(partner: Algorithm, acting: PyTree, env: Env, group: str, trained: GroupSpec) -> None:
     """Raises UsageError unless the acting networks fit the group's observations and actions."""
     spec = env.spec.groups[group]
     if spec.action != trained.action:
@@ -197,7 +194,7 @@ def _check_fit(member: Algorithm, acting: PyTree, env: Env, group: str, trained:
 
     def act(acting: PyTree, key: Key) -> Array:
         _, timestep = jax.vmap(env.reset)(key[None])
-        action: Array = member.act(acting, timestep, member.initial_carry(1), key, True)[0]
+        action: Array = partner.act(acting, timestep, partner.initial_carry(1), key, True)[0]
         return action
 
     try:
@@ -252,7 +249,7 @@ def find_partners(config: Config, run: Path | None = None, trust: bool = False) 
                 made.append(make_partner(env, name.group, source))
                 continue
             policies[copy] = _read_partner(name.key, source, where, trust)
-            made.append(_member(policies[copy], env, name.group, name.group))
+            made.append(_trained_group(policies[copy], env, name.group, name.group))
         seats.append(Seat(group=name.group, index=name.index, partners=tuple(partner for partner, _ in made)))
         acting.append(tuple(jax.tree.map(np.asarray, state) for _, state in made))
     seating = Seating(seats=tuple(seats), rotate=rotate, acting=tuple(acting))

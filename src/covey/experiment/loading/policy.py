@@ -26,6 +26,7 @@ from covey.observations import map_entries
 from covey.types import Algorithm, Array, GroupSpec, Key, Observation, ObservationShape, PyTree, TimeStep
 
 ByGroup = dict[str, Any]
+PARTS = {"final": "learner", "best": "best"}  # the part of a checkpoint that holds these parameters
 
 
 class Policy:
@@ -240,6 +241,8 @@ def load(path: str | Path, *, parameters: str = "final", trust: bool = False) ->
 
 def read_policy(path: str | Path, *, parameters: str = "final", trust: bool = False) -> Policy:
     """`load`, without changing the settings of JAX's cache of compiled programs."""
+    if parameters not in PARTS:
+        raise UsageError(f"parameters must be {' or '.join(PARTS)}, not {parameters!r}")
     directories = run_directories(path)
     if len(directories) > 1:
         raise CoveyError(f"{path} holds {len(directories)} seeds; load one of them, e.g. {directories[0]}")
@@ -247,7 +250,7 @@ def read_policy(path: str | Path, *, parameters: str = "final", trust: bool = Fa
     config = run.load_config(trust=trust)
     env = build_env(config)
     algorithm = build_algorithm(config, env)
-    part = {"final": "learner", "best": "best"}[parameters]
+    part = PARTS[parameters]
     template = learner_template(algorithm)
     restored = Checkpoints(run.checkpoints).restore({part: template})
     if restored is None:

@@ -25,7 +25,7 @@ MISFITS_NAMED = 3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Source:
+class TransferSource:
     """A run to start from, and all arrays of its learner."""
 
     path: str
@@ -51,17 +51,17 @@ class Transfer:
         return jax.tree.unflatten(jax.tree.structure(learner), leaves)
 
 
-def read_source(path: str) -> Source:
+def read_source(path: str) -> TransferSource:
     """The newest intact checkpoint of the run in `path`, or of its first seed."""
     try:
         run = RunDirectory.open(run_directories(path)[0])
         learner = Checkpoints(run.checkpoints).restore_part("learner")
     except CoveyError as error:  # bad input, whatever the reason: this run has not started
         raise UsageError(f"init_from={path}: {error}") from error
-    return Source(path=path, arrays=dict(paths_and_leaves(learner)))
+    return TransferSource(path=path, arrays=dict(paths_and_leaves(learner)))
 
 
-def plan_transfer(source: Source, algorithm: Algorithm) -> Transfer:
+def plan_transfer(source: TransferSource, algorithm: Algorithm) -> Transfer:
     """Compares shapes only, so that a source that does not fit is refused before a run directory exists."""
     learner = learned_part(jax.eval_shape(algorithm.init, jax.random.key(0)))
     shapes = {path: leaf.shape for path, leaf in paths_and_leaves(learner)}
@@ -131,7 +131,7 @@ def _is_target(declared: Learned | None) -> bool:
 
 
 def describe(
-    source: Source,
+    source: TransferSource,
     shapes: Mapping[Path, tuple[int, ...]],
     fields: Mapping[Path, Learned],
     taken: Mapping[Path, np.ndarray],

@@ -14,6 +14,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -51,6 +52,8 @@ class Progress:
     metrics_checksum: int | None = None  # of metrics.jsonl up to there; earlier versions stored none
     results: str = ""  # a copy of results.json; earlier versions stored none
     devices: int = 1
+    # what `Training.set_field` changed, by the field's path; earlier versions stored none
+    changes: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 class Diverged(CoveyError):
@@ -168,12 +171,16 @@ class Recorder:
         return bool(marl_eval.steps(self._results))
 
     def record_chunk(self, chunk: Mapping[str, np.ndarray], iteration: int, rate: float) -> dict[str, float]:
-        """Metrics `[n]` of the n iterations up to `iteration`; returns the last one's."""
+        """Metrics `[n]` of the n iterations up to `iteration`; returns the last one's.
+
+        What an iteration without updates does not have is left out of its record.
+        """
         size = len(next(iter(chunk.values())))
+        absent = without_updates(chunk)
         record: dict[str, float] = {}
         for i in range(size):
             number = iteration - size + i + 1
-            record = {name: float(values[i]) for name, values in chunk.items()}
+            record = {name: float(values[i]) for name, values in chunk.items() if not absent[name][i]}
             record = {names.ITERATION: number, **record, names.FRAMES_PER_SECOND: rate}
             self._record(names.TRAIN, record, number * self._frames_per_iteration)
         return record
@@ -232,11 +239,13 @@ class Recorder:
     def check_finite(self, chunk: Mapping[str, np.ndarray], iteration: int, also: str = "") -> None:
         """Raises Diverged if a metric is not finite, with `also` at the end of the message.
 
-        The means of collection do not count: they are NaN where no episode ended."""
+        The means of collection do not count: they are NaN where no episode ended. Nor do metrics of updates in
+        iterations that make none."""
+        absent = without_updates(chunk)
         for name, values in chunk.items():
             if name.startswith("collection/"):
                 continue
-            bad = np.flatnonzero(~np.isfinite(values))
+            bad = np.flatnonzero(~(np.isfinite(values) | absent[name]))
             if bad.size:
                 self.checkpoints.wait()
                 saved = self.checkpoints.iterations()
@@ -304,6 +313,16 @@ def finish_all(recorders: Sequence[Recorder], seconds: float = 30.0) -> None:
         recorder.finish_loggers(max(0.0, deadline - time.monotonic()))
     if errors:
         raise errors[0]
+
+
+def without_updates(chunk: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The iterations `[n]` of a chunk in which each metric is absent, because no update was made that would give it.
+
+    It is NaN there. The means of collection are never absent.
+    """
+    size = len(next(iter(chunk.values())))
+    idle = chunk.get(names.UPDATES, np.ones(size)) == 0  # a loop that does not count always updates
+    return {name: idle & np.isnan(values) & (not name.startswith("collection/")) for name, values in chunk.items()}
 
 
 def _set_aside(path: Path) -> str:

@@ -388,7 +388,3 @@ def _read_environment(path: Path) -> dict[str, Any]:
         environment = {}
     environment.pop(CHECKSUM, None)
     return {"run_id": path.parent.name, **environment}
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -60,9 +60,15 @@ class Parts:
     loop: Loop
     evaluate: Evaluate
     deterministic: bool
+    devices: list[Any]
     num_seeds: int = 1
     stored_bytes: int = 0  # what stored experience takes, such as a replay buffer
-    partners: PyTree = ()  # what partners act with (`Seating.acting`)
+    seating: Seating | None = None  # partners, who play and do not learn
+
+    @property
+    def partners(self) -> PyTree:
+        """What partners act with."""
+        return () if self.seating is None else self.seating.acting
 
     @property
     def opponents(self) -> tuple[str, ...]:
@@ -175,11 +181,8 @@ def build(
     compiled before has shown that.
     """
     env = build_env(config)
-    algorithm = build_algorithm(config, env, device_axis=DEVICE_AXIS if len(devices) > 1 else None)
-    if seating is not None:
-        algorithm = seat_partners(algorithm, seating.seats, env.spec, rotate=seating.rotate)
     experiment = config.experiment
-    loop = build_loop(config, env, algorithm, devices, num_seeds)
+    algorithm, loop = build_learning(config, env, devices, num_seeds, seating)
     check_best_by(config, env.spec)
     shapes = init_shapes(config, loop, num_seeds)
     check_memory(config, loop, shapes, devices)
@@ -203,10 +206,21 @@ def build(
         loop=loop,
         evaluate=evaluate,
         deterministic=deterministic,
+        devices=devices,
         num_seeds=num_seeds,
         stored_bytes=stored_bytes,
-        partners=() if seating is None else seating.acting,
+        seating=seating,
     )
+
+
+def build_learning(
+    config: Config, env: Env, devices: list[Any], num_seeds: int, seating: Seating | None
+) -> tuple[Algorithm, Loop]:
+    """The team's algorithm, with partners in their seats, and the loop that it learns in."""
+    algorithm = build_algorithm(config, env, device_axis=DEVICE_AXIS if len(devices) > 1 else None)
+    if seating is not None:
+        algorithm = seat_partners(algorithm, seating.seats, env.spec, rotate=seating.rotate)
+    return algorithm, build_loop(config, env, algorithm, devices, num_seeds)
 
 
 def build_loop(config: Config, env: Env, algorithm: Algorithm, devices: list[Any], num_seeds: int = 1) -> Loop:

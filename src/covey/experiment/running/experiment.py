@@ -24,7 +24,7 @@ from covey.experiment.configuration.config import (
 )
 from covey.experiment.configuration.partners import describe_seat
 from covey.experiment.loading.partners import TrainingPartners, find_partners, keep_partners
-from covey.experiment.loading.transfer import Source, Transfer, plan_transfer, read_source
+from covey.experiment.loading.transfer import Transfer, TransferSource, plan_transfer, read_source
 from covey.experiment.recording.checkpoint import Checkpoints
 from covey.experiment.recording.environment import describe_environment
 from covey.experiment.recording.finished import describe_finished, finished_frames, mark_finished
@@ -40,6 +40,7 @@ from covey.experiment.running.programs import Programs, uncompiled
 from covey.experiment.running.training import Callback, Training
 from covey.loops.config import ExperimentConfig
 from covey.metrics import MEAN_RETURN, group_return, scored_groups
+from covey.ops.schedules import Schedule
 from covey.types import EnvSpec, PyTree
 
 MOST_AT_ONCE = 16  # seeds in one program, where the user does not say how many
@@ -159,6 +160,9 @@ def resume(
     import its code (trust.py).
     """
     seeds = runs_to_resume(path, overrides, callbacks, trust)
+    for line in dict.fromkeys(describe_ended_schedules(config) for config, _ in seeds):
+        if line:
+            Console(0).warn(line)
     with hold([run for _, run in seeds]):
         for _, run in seeds:
             if not run.is_current():
@@ -169,9 +173,10 @@ def resume(
 def runs_to_resume(
     path: Path, overrides: Sequence[str], callbacks: Sequence[Callback], trust: bool
 ) -> list[tuple[Config, RunDirectory]]:
-    """The runs at `path` that have something left to do, each with its configuration. Writes nothing.
+    """The runs at `path` that are not finished, each with its configuration after `overrides`. Writes no file.
 
-    A finished seed is included if it trained at once with an unfinished one: only together do they give the same bits.
+    A line is printed about each finished run. One that trained in the same program as an unfinished run is returned
+    too, because the unfinished one gives the same bits only if both continue together.
     """
     seeds, finished = [], {}
     for directory in run_directories(path):
@@ -191,6 +196,25 @@ def runs_to_resume(
         else:
             kept += batch
     return kept
+
+
+def describe_ended_schedules(config: Config) -> str:
+    """Says which schedules end before training does, and what stretches them; "" if none does."""
+    experiment = config.experiment
+    if experiment.schedule_frames is None or experiment.frames <= experiment.schedule_frames:
+        return ""
+    fields = [
+        name
+        for choice in (config.algorithm, *config.algorithm.groups.values())
+        for name, value in vars(choice.config).items()
+        if isinstance(value, Schedule) and value is not Schedule.constant
+    ]
+    if not fields:
+        return ""
+    return (
+        f"schedules reach 0 at {experiment.schedule_frames:,} of {experiment.frames:,} frames and stay there "
+        f"({', '.join(dict.fromkeys(fields))}); experiment.schedule_frames={experiment.frames} stretches them"
+    )
 
 
 def check_frames(config: Config, run: RunDirectory) -> None:
@@ -423,7 +447,7 @@ def describe(config: Config, parts: Parts) -> dict[str, Any]:
     }
 
 
-def initial_learner_from(source: Source | None, parts: Parts) -> Transfer | None:
+def initial_learner_from(source: TransferSource | None, parts: Parts) -> Transfer | None:
     """The transfer from the run of `init_from`, after one line about it. Raises UsageError where nothing fits."""
     if source is None:
         return None

@@ -234,7 +234,12 @@ class Shelf:
 
     def programs(self, parts: Parts, compiling: Callable[[str], AbstractContextManager[None]]) -> Programs:
         """What is kept, or what is compiled now and kept for the next time."""
-        return self.load(parts) or compile_parts(parts, compiling, self._compile())
+        programs = self.load(parts) or compile_parts(parts, compiling, self._compile())
+        return dataclasses.replace(programs, compile_again=self.compile_again)
+
+    def compile_again(self, lowered: Lowered) -> Compiled:
+        """Compiles a program that comes after the experiment's own; it is found by its code the next time."""
+        return compile_lowered(lowered) if self.store is None else self.store.compile(lowered, None, self.devices)[0]
 
     def load(self, parts: Parts) -> Programs | None:
         """The programs that are kept; None where one of them is missing or damaged."""

@@ -41,12 +41,16 @@ class Programs:
 
     evaluation() -> evaluate     waits while it is still being compiled
     seconds                      what compiling took before training could begin
+    compile_again                compiles, or finds where programs are kept, a later program of the same experiment
+    again                        what was compiled again, by what had changed (changes.py)
     """
 
     init: Callable[..., PyTree]
     advance: Callable[..., tuple[PyTree, dict[str, Array]]]
     evaluation: Callable[[], Evaluate]
     seconds: float
+    compile_again: Callable[[Lowered], Compiled] = lambda lowered: compile_lowered(lowered)
+    again: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def values_of(outputs: dict[str, Array] | Future[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
@@ -82,7 +86,7 @@ def compile_parts(
         advance = compiled("advance", parts.loop.compiled.lower(state, np.int32(1)))
         init = compiled("init", parts.loop.init.lower(key), quickly)
         lowered = parts.evaluate.lower(parts.loop.learner(state), key)
-        training = fitting(advance.result())
+        training = accept_empty_leaves(advance.result())
         evaluate = compiled("evaluate", lowered)  # not beside training's program, which would take longer
         return Programs(
             init=init.result(), advance=training, evaluation=evaluate.result, seconds=time.monotonic() - start
@@ -104,7 +108,7 @@ def in_background(function: Callable[[], _T]) -> Future[_T]:
     return future
 
 
-def fitting(compiled: Compiled) -> Callable[..., tuple[PyTree, dict[str, Array]]]:
+def accept_empty_leaves(compiled: Compiled) -> Callable[..., tuple[PyTree, dict[str, Array]]]:
     """`advance` for every state: programs insist on how empty arrays are split over devices, and JAX forgets that."""
     shardings = compiled.input_shardings[0][0]
 
@@ -120,7 +124,7 @@ def fitting(compiled: Compiled) -> Callable[..., tuple[PyTree, dict[str, Array]]
 
 def as_programs(*, init: Compiled, advance: Compiled, evaluate: Compiled, seconds: float) -> Programs:
     """Programs that were compiled before; `seconds` is what loading them took."""
-    return Programs(init=init, advance=fitting(advance), evaluation=lambda: evaluate, seconds=seconds)
+    return Programs(init=init, advance=accept_empty_leaves(advance), evaluation=lambda: evaluate, seconds=seconds)
 
 
 def as_they_are(parts: Parts) -> Programs:

@@ -29,6 +29,7 @@ from covey.experiment.recording.lease import LeaseLost
 from covey.experiment.recording.recorder import Diverged, Progress, Recorder, finish_all
 from covey.experiment.recording.run_directory import RunDirectory
 from covey.experiment.running.build import Parts
+from covey.experiment.running.changes import Variant, changes_with, describe_changes
 from covey.experiment.running.console import Console, Summary
 from covey.experiment.running.programs import Programs, values_of
 from covey.loops.base import join_seeds, of_seed
@@ -40,7 +41,8 @@ ABSOLUTE_ROUNDS = 10  # the absolute metric plays this many times an evaluation'
 
 
 class Callback(Protocol):
-    """A user's own code between iterations; all methods are optional. It may read everything and set coefficients."""
+    """A user's own code between iterations; all methods are optional. It may read everything, set coefficients, and
+    set fields that are `changeable`."""
 
     def on_iteration(self, training: Training, metrics: Mapping[str, float]) -> None:
         """After each iteration, with its metrics by name."""
@@ -73,6 +75,20 @@ class Evaluation:
     started: float
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Chunk:
+    """Iterations that the device may still be busy with.
+
+    size      how many they are
+    history   metrics by name, [max_iterations, …] of which the first `size` count
+    started   when they were sent, or could begin, by the monotonic clock
+    """
+
+    size: int
+    history: dict[str, Array]
+    started: float
+
+
 class Training:
     """Training from a fresh start or a checkpoint to the end, of one seed, or of several at once: `parts.num_seeds`.
 
@@ -90,6 +106,7 @@ class Training:
     ):
         assert len(seeds) == parts.num_seeds and not (callbacks and len(seeds) > 1)
         self.config, self.run_directory = seeds[0]
+        self._as_begun = Variant(config=self.config, parts=parts, programs=programs)
         experiment = self.config.experiment
         self.parts = parts
         self._loop = parts.loop
@@ -145,6 +162,29 @@ class Training:
             changed = part.coefficients | {name: jax.device_put(np.asarray(value, old.dtype), old.sharding)}
             learner[group] = dataclasses.replace(part, coefficients=changed)
         self._set_learner(learner)
+
+    def set_field(self, path: str, value: Any) -> None:
+        """Sets a field of the configuration that is `changeable` (`algorithm.num_minibatches`), from the next iteration
+        on.
+
+        The state stays as it is. Training is compiled again, unless it was for these values before. Checkpoints hold
+        what was changed, so that a resumed run continues with it; config.yaml stays as the run began.
+        """
+        changes = changes_with(self._as_begun.config, self.progress.changes, path, value)
+        if changes != self.progress.changes:
+            self._change_fields(changes, describe_changes({path: value}))
+            for recorder in self._recorders:
+                recorder.progress.changes = changes
+
+    def _change_fields(self, changes: Mapping[str, Any], what: str) -> None:
+        """Goes on with `changes` of what the run began with; `what` of them is new."""
+        compiles = self.config.jit and not self._as_begun.is_compiled(changes)
+        self.console.line(f"from {self.frames:,} frames on: {what}{'; compiling training again' if compiles else ''}")
+        started = time.monotonic()
+        variant = self._as_begun.changed(changes)
+        self.config, self.parts, self._programs = variant.config, variant.parts, variant.programs
+        self._loop = variant.parts.loop
+        self._spend(compiling=time.monotonic() - started)
 
     def _set_learner(self, learner: PyTree) -> None:
         """Puts another learner, by group, into the state; partners stay."""
@@ -207,6 +247,11 @@ class Training:
         for recorder, saved in zip(self._recorders, restored, strict=True):
             recorder.go_on(saved)
         self.console.line(f"resumed at {self.frames:,} frames")
+        changes = self.progress.changes
+        if any(recorder.progress.changes != changes for recorder in self._recorders):
+            raise CoveyError("the seeds changed other fields while they ran; experiment.seeds_at_once=1 resumes them")
+        if changes:
+            self._change_fields(changes, describe_changes(changes))
 
     def _seat_partners(self) -> None:
         """Puts the partners' parameters into the state; all seeds have the same."""
@@ -226,13 +271,13 @@ class Training:
         template = jax.eval_shape(functools.partial(self._of_seed, index=0), parts) if self._together else parts
         devices = self._recorders[0].progress.devices
 
-        def fitting(meta: dict[str, Any]) -> dict[str, PyTree]:
+        def template_for(meta: dict[str, Any]) -> dict[str, PyTree]:
             split = () if meta["devices"] == devices else self._split_over_devices
             return {name: part for name, part in template.items() if name not in split}
 
         saved = [recorder.checkpoints.iterations() for recorder in self._recorders]
         for iteration in sorted(set.intersection(*map(set, saved)), reverse=True):
-            restored = [recorder.checkpoints.restore_at(iteration, fitting) for recorder in self._recorders]
+            restored = [recorder.checkpoints.restore_at(iteration, template_for) for recorder in self._recorders]
             found = [saved for saved in restored if saved is not None]
             if len(found) == len(restored):
                 return found
@@ -292,11 +337,11 @@ class Training:
             first = None
         pending = self._dispatch() if self.iteration < self.num_iterations else None
         while pending is not None:
-            size, history, started = pending
-            chunk = {name: np.asarray(values)[:size] for name, values in history.items()}  # waits for the device
-            seconds = time.monotonic() - started
+            size = pending.size
+            metrics = {name: np.asarray(values)[:size] for name, values in pending.history.items()}  # waits
+            seconds = time.monotonic() - pending.started
             self._spend(training=seconds)
-            by_seed = self._by_seed(chunk, axis=1)
+            by_seed = self._by_seed(metrics, axis=1)
             also = "; `covey resume` of the other seeds continues without it" if self._together else ""
             try:
                 for recorder, own in zip(self._recorders, by_seed, strict=True):
@@ -324,7 +369,8 @@ class Training:
             if evaluation is not None:
                 values = self._wait_for_evaluation(evaluation)
                 if pending is not None:
-                    pending = (pending[0], pending[1], time.monotonic())  # it could only begin after the evaluation
+                    # It could only begin after the evaluation.
+                    pending = dataclasses.replace(pending, started=time.monotonic())
                 improved = self._record_evaluation(values, evaluation.plan)
                 if any(improved) and saved_state is not None:
                     for tree, best in zip(saved_state, self._on_host({"best": learned_part(self.best)}), strict=True):
@@ -343,7 +389,7 @@ class Training:
         with self._received.raised(not self.config.jit):
             return program(*arguments)
 
-    def _dispatch(self) -> tuple[int, dict[str, Array], float] | None:
+    def _dispatch(self) -> Chunk | None:
         """Sends the next chunk to the device and does not wait; None at the end."""
         ends = [self.num_iterations]
         for interval in (self.evaluation_interval, self.checkpoint_interval):
@@ -355,7 +401,7 @@ class Training:
             return None
         started = time.monotonic()
         self.state, history = self._compute(self._programs.advance, self.state, np.int32(size))
-        return size, history, started
+        return Chunk(size=size, history=history, started=started)
 
     def _is_due(self, interval: int) -> bool:
         return self.iteration == self.num_iterations or bool(interval and self.iteration % interval == 0)

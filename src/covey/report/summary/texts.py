@@ -25,7 +25,7 @@ FINAL_TEXT = (
     "evaluations in the last tenth of the frames. The best evaluation itself is not used, because the best of many "
     "noisy numbers is too high. A run that failed (diverged or crashed) also counts, marked †: by the mean of its "
     "last evaluations before it failed, or by the worst value of any run on the task if it has none. Curves carry "
-    "that value forward. A run that is still running does not count."
+    "that value forward. A run that has not finished counts only if its algorithm has no finished run on the task."
 )
 CURVE_TEXT = (
     "Curves have a point at each evaluation if all runs were evaluated at the same frames. Otherwise, and by seconds, "
