@@ -33,6 +33,10 @@ class VmasTorchConfig(PettingZooConfig):
 
     other_names: ClassVar[OtherNames] = {**PettingZooConfig.other_names, "max_steps": "time_limit"}
 
+    @property
+    def with_discrete_actions(self) -> VmasTorchConfig:
+        return dataclasses.replace(self, continuous_actions=False)
+
     def recipe(self) -> Recipe:
         return Recipe(
             module="covey.envs.host.vmas_torch:make_scenario",

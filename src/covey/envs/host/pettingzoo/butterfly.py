@@ -128,6 +128,10 @@ class PistonballConfig(PettingZooConfig):
         "continuous": "continuous_actions",
     }
 
+    @property
+    def with_discrete_actions(self) -> PistonballConfig:
+        return dataclasses.replace(self, continuous_actions=False)
+
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, 1, "num_pistons", "image_stride")

@@ -27,6 +27,10 @@ class MpeConfig(PettingZooConfig):
     time_limit: int = 100
     continuous_actions: bool = True  # five forces between 0 and 1 (none, left, right, down, up); false: one of these
 
+    @property
+    def with_discrete_actions(self) -> MpeConfig:
+        return dataclasses.replace(self, continuous_actions=False)
+
     def __post_init__(self) -> None:
         super().__post_init__()
         counts = [field.name for field in dataclasses.fields(self) if field.name.startswith("num_")]
