@@ -235,6 +235,9 @@ class Failing:
             raise CoveyError("the simulator is on fire")
         return Collected(batch=acting, sums=None)  # type: ignore[arg-type]
 
+    def cancel(self) -> None:
+        pass
+
 
 def test_what_fails_in_the_thread_is_raised_where_its_batch_is_taken() -> None:
     actors = Actors(Failing(3), lag=2)  # type: ignore[arg-type]

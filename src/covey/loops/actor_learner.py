@@ -29,6 +29,7 @@ from covey.envs.host.env import simulator_of
 from covey.envs.host.pool import Pool, check_workers, num_cores
 from covey.loops.base import DEVICE_AXIS, Loop, LoopInputs, Sizes, StatePart, num_bytes
 from covey.loops.collectors import (
+    Cancelled,
     Collected,
     Collecting,
     Collector,
@@ -100,7 +101,8 @@ class Actors:
         return collected
 
     def stop(self) -> None:
-        """Ends the thread after the batch that it is collecting."""
+        """Ends the thread, in the middle of a batch if the collector can."""
+        self._collector.cancel()
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -115,6 +117,8 @@ class Actors:
                 key, at_random = keys(number)
                 self._batches.put((number, self._collector.collect(acting, key, at_random)))
                 number += 1
+        except Cancelled:
+            return
         except BaseException as error:
             self._batches.put((number, error))
 

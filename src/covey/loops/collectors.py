@@ -55,7 +55,14 @@ class Collector(Protocol):
     def restore(self, saved: Mapping[str, Any]) -> bool:
         """Continues the saved episodes; whether they are the same to the bit."""
 
+    def cancel(self) -> None:
+        """From another thread: `collect` ends with Cancelled where it can."""
+
     def close(self) -> None: ...
+
+
+class Cancelled(Exception):
+    """A batch was given up; `begin` and `restore` start again."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,6 +118,9 @@ class CompiledCollector:
     def restore(self, saved: Mapping[str, Any]) -> bool:
         self._actor = jax.device_put(saved["actor"], self._collecting.device)
         return True
+
+    def cancel(self) -> None:
+        """A batch is one program, which ends by itself."""
 
     def close(self) -> None:
         self._actor = None
@@ -171,8 +181,10 @@ class PoolCollector:
         self._halves: list[Half] = []
         self._rollouts: list[Rollout] = []
         self._counted = (0, 0)
+        self._cancelled = False
 
     def begin(self, key: Key) -> None:
+        self._cancelled = False
         self._pool.begin(seed_from(key))
         answers = [self._pool.receive(half) for half in range(self._pool.num_halves)]
         self._halves = [self._show(self._put(answer.timestep)) for answer in answers]
@@ -184,6 +196,8 @@ class PoolCollector:
         carries: list[list[PyTree]] = [[] for _ in self._halves]
         chosen: list[Chosen | None] = [None] * pool.num_halves
         for step in range(collecting.rollout_length + 1):
+            if self._cancelled:
+                raise Cancelled
             for number in range(pool.num_halves):
                 if step > 0:
                     self._receive(number, step - 1, chosen[number])
@@ -219,10 +233,14 @@ class PoolCollector:
         return {"episodes": episodes, "halves": self._halves} if episodes else {}
 
     def restore(self, saved: Mapping[str, Any]) -> bool:
+        self._cancelled = False
         if not saved or not self._pool.replay(jax.device_get(saved["episodes"])):
             return False
         self._halves = self._put(saved["halves"])
         return True
+
+    def cancel(self) -> None:
+        self._cancelled = True
 
     def close(self) -> None:
         self._pool.close()

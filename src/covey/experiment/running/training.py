@@ -385,8 +385,10 @@ class Training:
                 self._up_to_date = False
 
     def _compute(self, program: Callable[..., Any], *arguments: Any) -> Any:
-        """Runs a program. Uncompiled, it may take minutes, so signals may interrupt it."""
-        with self._received.raised(not self.config.jit):
+        """Runs a program. Uncompiled, it may take minutes, and signals leave it in the middle. So they do where actors
+        step environments and nothing is learned yet."""
+        starting = self._loop.compiled is None and not self.iteration
+        with self._received.raised(starting or not self.config.jit):
             return program(*arguments)
 
     def _dispatch(self) -> Chunk | None:
