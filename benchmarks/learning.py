@@ -133,8 +133,8 @@ EXPERIMENTS["mpe-spread-masac"] = NamedExperiment(
     meaning="sum of the agent's rewards, mean over agents; at random -25, by a tuned hand controller -5.9",
 )
 EXPERIMENTS["tag-ensemble"] = NamedExperiment(
-    arguments="task=vmas/simple_tag algorithm=mappo algorithm.groups.adversary=ippo model.groups.agent.layers=[64,64] "
-    "experiment.frames=500_000",
+    arguments="task=vmas/simple_tag algorithm=mappo settings=tuned algorithm.groups.adversary=ippo "
+    "model.groups.agent.layers=[64,64]",
     metric="adversary_return",
     meaning="return of the adversaries, which learn by IPPO, against the agents, which learn by MAPPO",
     against=("opponents.adversary=random", "opponents.agent=random"),

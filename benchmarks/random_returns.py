@@ -2,7 +2,8 @@
 
 Every agent takes each of its legal actions with equal probability (continuous actions: uniform within the bounds). The
 mean over episodes comes with its 95% interval, by Student's t, for the mean return, each group's return and the task's
-own metrics. Without tasks, those that published results are compared on are measured. Nothing else in the file changes.
+own metrics. Without tasks, those that published results are compared on are measured; with `--missing`, all that have
+no such entry yet, except probes, whose values are worked out. Nothing else in the file changes.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from covey import registry
 from covey.algorithms.random import make_random_team
 from covey.envs.base import make_env
 from covey.envs.batch import episode_values
+from covey.errors import MissingExtra
 from covey.files import write_atomically
 from covey.loops.evaluate import play_episodes
 from covey.metrics import scored_groups
@@ -51,6 +53,7 @@ TASKS = (
 def main(arguments: list[str] | None = None) -> None:
     parser = common.make_parser(__doc__)
     parser.add_argument("tasks", nargs="*", help="default: the main ones")
+    parser.add_argument("--missing", action="store_true", help="the tasks of all suites that have no entry yet")
     parser.add_argument("--episodes", type=int, default=1024)
     parser.add_argument("--at-once", type=int, default=256, help="episodes played side by side")
     parser.add_argument("--seed", type=int, default=0)
@@ -59,7 +62,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     common.start(1)
     measured = {}
-    for task in options.tasks or main_tasks():
+    for task in missing_tasks(options.anchors) if options.missing else options.tasks or main_tasks():
         started = time.monotonic()
         measured[task] = measure(task, options.episodes, min(options.at_once, options.episodes), options.seed)
         add_to_anchors(options.anchors, task, measured[task])
@@ -71,6 +74,22 @@ def main(arguments: list[str] | None = None) -> None:
 
 def main_tasks() -> list[str]:
     return [*TASKS, *(entry.name for entry in registry.tasks if entry.name.partition("/")[0] in SUITES)]
+
+
+def missing_tasks(anchors: Path) -> list[str]:
+    """Those without a random return whose simulator is installed."""
+    known = json.loads(anchors.read_text(encoding="utf-8"))["tasks"]
+    names = [entry.name for entry in registry.tasks if entry.built_in and not entry.name.startswith("probe/")]
+    return [name for name in names if not known.get(name, {}).get("random") and is_installed(name)]
+
+
+def is_installed(task: str) -> bool:
+    try:
+        make_env(task)
+    except MissingExtra as error:
+        print(f"left out: {error}")
+        return False
+    return True
 
 
 def measure(task: str, num_episodes: int, at_once: int, seed: int) -> dict[str, Any]:
@@ -108,8 +127,8 @@ def add_to_anchors(path: Path, task: str, measured: dict[str, Any]) -> None:
 
 
 def _rounded(value: float) -> float:
-    """To five significant digits: more would only be noise in the file."""
-    return float(f"{value:.5g}")
+    """To five significant digits: more would only be noise in the file, and so would the rounding error of a zero."""
+    return float(f"{value:.5g}") if abs(value) > 1e-6 else 0.0
 
 
 if __name__ == "__main__":

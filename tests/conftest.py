@@ -12,7 +12,7 @@ import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 FLAGS = "--xla_cpu_multi_thread_eigen=false"
 if "COVEY_TESTS_OPTIMISED" not in os.environ:  # with it, programs are as users run them and take long to compile
@@ -80,7 +80,7 @@ class Team:
     def learner(self) -> Any:
         return self.state.learner
 
-    def transitions(self, *, num_envs: int = 8, num_steps: int = 12, seed: int = 3) -> dict[str, Any]:
+    def transitions(self, *, num_envs: int = 8, num_steps: int = 12, seed: int = 3) -> Any:
         """Fresh transitions `[T, B, …]` by group, acted by the team as it is now."""
         from covey.envs.batch import BatchedEnv
         from covey.loops.rollout import init_actor, unroll
@@ -135,6 +135,7 @@ def make_team(
     from covey.experiment.configuration.compose import compose
     from covey.experiment.running.build import build_env, build_group
     from covey.loops.base import DEVICE_AXIS
+    from covey.loops.config import ReplayConfig
     from covey.loops.learning import make_learning
     from covey.loops.online import make_online_loop
 
@@ -155,31 +156,37 @@ def make_team(
         num_envs=num_envs,
         rollout_length=rollout_length,
         schedule_frames=max(1, iterations) * num_envs * rollout_length,
-        learning=make_learning(config.experiment, team_algorithm, num_devices) if stored else None,
+        learning=make_learning(cast(ReplayConfig, config.experiment), team_algorithm, num_devices) if stored else None,
         hooks=hooks,
         devices=jax.devices()[:num_devices],
         max_iterations=max(1, iterations),
     )
-    state, metrics = loop.init(jax.random.key(0)), {}
+    state = loop.init(jax.random.key(0))
+    metrics: dict[str, Any] = {}
     if iterations:
         state, metrics = loop.advance(state, jnp.int32(iterations))
     return Team(env=env, algorithm=team_algorithm, loop=loop, state=state, metrics=jax.device_get(metrics))
 
 
+MakeTeam = Callable[..., Team]
+SameBits = Callable[[Any, Any], None]
+
+
 @pytest.fixture(scope="session")
-def trained() -> Callable[..., Team]:
+def trained() -> MakeTeam:
     """`make_team`, each distinct team trained once per process."""
     return functools.cache(make_team)
 
 
 @pytest.fixture(scope="session")
-def fresh() -> Callable[..., Team]:
+def fresh() -> MakeTeam:
     """`make_team` where teams take arguments that cannot be remembered, such as hooks."""
     return make_team
 
 
 def assert_same_bits(one: Any, other: Any) -> None:
     """Every leaf of two trees is equal to the bit, NaN included."""
+    structure: Any  # of whose comparison JAX's types say nothing
     leaves, structure = jax.tree.flatten(jax.device_get(jax.tree.map(_key_data, one)))
     others, other_structure = jax.tree.flatten(jax.device_get(jax.tree.map(_key_data, other)))
     assert structure == other_structure
@@ -190,10 +197,10 @@ def assert_same_bits(one: Any, other: Any) -> None:
 
 
 def _key_data(leaf: Any) -> Any:
-    is_key = hasattr(leaf, "dtype") and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    is_key = hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
     return jax.random.key_data(leaf) if is_key else leaf
 
 
 @pytest.fixture(scope="session")
-def same_bits() -> Callable[[Any, Any], None]:
+def same_bits() -> SameBits:
     return assert_same_bits

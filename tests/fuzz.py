@@ -26,13 +26,15 @@ import sys
 import tempfile
 import traceback
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 SECONDS = 60  # for one command; a trace of a large task takes ten on a busy machine
 VERBS = ("train", "resume", "evaluate", "benchmark", "report", "speed", "list", "show", "help", "check", "trust")
 OUTPUTS = ("closed", "full", "ascii", "gone")
+
+Words = list[str]  # the generator has a method `list`
 
 ODD_NUMBERS = (
     "1e30", "-1e30", "1e400", "inf", "-inf", "nan", "-1", "0", "-0.0", "1e9", "1e6", "2147483648", "4294967296", "1.5",
@@ -85,6 +87,11 @@ class Command:
 # ------------------------------------------------------------------------------------------------------- odd files
 
 
+def write_unreadable(path: Path) -> None:
+    path.write_text("a: 1\n")
+    path.chmod(0)
+
+
 def make_files(folder: Path, run: Path) -> dict[str, list[str]]:
     """Odd configuration folders, run directories and result files in `folder`; paths by kind. `run` is a good run."""
     contents: dict[str, Callable[[Path], object]] = {
@@ -109,7 +116,7 @@ def make_files(folder: Path, run: Path) -> dict[str, list[str]]:
         "folder": os.mkdir,
         "loop": lambda path: path.symlink_to(path),
         "dangling": lambda path: path.symlink_to("nowhere"),
-        "unreadable": lambda path: (path.write_text("a: 1\n"), path.chmod(0)),
+        "unreadable": write_unreadable,
     }
     files: dict[str, list[str]] = {"config_dir": [], "preset": [], "run": [str(run)], "result": []}
     for kind, make in contents.items():
@@ -231,7 +238,7 @@ class Generator:
 
     # ----------------------------------------------------------------------------------------------------- words
 
-    def choices(self) -> list[str]:
+    def choices(self) -> Words:
         """What the experiment is made of; `word` then sets fields of it."""
         self.chosen = {kind: self.random.choice(list(names)) for kind, names in self.fields.items()}
         words = [f"{kind}={name}" for kind, name in self.chosen.items() if kind]
@@ -240,7 +247,7 @@ class Generator:
             words.append(f"{self.random.choice(['experiment', 'algorithm', 'model', 'task'])}={self.preset()}")
         return words
 
-    def words(self) -> list[str]:
+    def words(self) -> Words:
         return [self.word() for _ in range(self.random.choice([1, 1, 1, 2, 3]))]
 
     def word(self) -> str:
@@ -284,7 +291,7 @@ class Generator:
     def preset(self) -> str:
         return self.random.choice(["", "my/"]) + self.random.choice(self.files["preset"])
 
-    def some(self, words: Sequence[str]) -> list[str]:
+    def some(self, words: Sequence[str]) -> Words:
         return self.random.sample(words, min(len(words), self.random.choice([0, 1, 1, 2])))
 
     def maybe_mutated(self, text: str) -> str:
@@ -305,7 +312,7 @@ def known_fields() -> dict[str, dict[str, dict[str, str]]]:
         return {field.name: str(field.type) for field in dataclasses.fields(config)}
 
     tasks = [registry.tasks[name] for name in TASKS]
-    kinds = {"algorithm": registry.algorithms, "model": registry.models, "task": tasks}
+    kinds: dict[str, Iterable[Any]] = {"algorithm": registry.algorithms, "model": registry.models, "task": tasks}
     known = {kind: {entry.name: fields(entry.defaults()) for entry in entries} for kind, entries in kinds.items()}
     experiment = {name: kind for loop in registry.loops for name, kind in fields(loop.defaults()).items()}
     experiment |= {"buffer.size": "int", "buffer.batch_size": "int", "buffer.place": "Place"}
@@ -341,9 +348,7 @@ def seams() -> Iterator[None]:
     def stop(*arguments: Any, **options: Any) -> typing.NoReturn:
         raise Stopped
 
-    import covey.experiment.loading.evaluation as evaluation
-
-    make_evaluate = evaluation.make_evaluate
+    from covey.experiment.running.build import make_evaluate
 
     def traced(*arguments: Any, **options: Any) -> Callable[..., Any]:
         import jax
@@ -395,7 +400,7 @@ def run_here(command: Command) -> tuple[int, str, str | None]:
     path, errors = list(sys.path), io.StringIO()
     signal.signal(signal.SIGALRM, end)
     signal.alarm(SECONDS)
-    faulthandler.dump_traceback_later(2 * SECONDS, exit=True, file=sys.__stderr__)
+    faulthandler.dump_traceback_later(2 * SECONDS, exit=True, file=sys.__stderr__ or sys.stderr)
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
             code = cli.main(command.words)

@@ -21,7 +21,8 @@ class Play:
 
     def __init__(self, simulator: Simulator, config: SimulatorConfig, *, seed: int = 0, number: int = 0):
         source = Source(name="test", make=lambda config: simulator, config=config)
-        self.simulator, self.config = simulator, config
+        self.simulator: Any = simulator
+        self.config = config
         self.description = describe(source, simulator)
         self.spec = self.description.spec
         tree = layout.layout(self.description)

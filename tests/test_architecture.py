@@ -20,7 +20,7 @@ def route() -> list[tuple[str, str]]:
     return found
 
 
-def test_the_route_names_what_exists():
+def test_the_route_names_what_exists() -> None:
     names = route()
     assert len(names) > 10 and names[0] == ("cli._train", "cli.py") and names[-1] == ("ppo_loss", "algorithms/ppo.py")
     for name, file in names:

@@ -13,6 +13,7 @@ import jax
 import pytest
 
 import covey
+from covey import registry
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 ANCHORS = Path(covey.__file__).parent / "anchors.json"
@@ -150,6 +151,19 @@ def test_random_returns_change_nothing_else(script: Any, tmp_path: Path) -> None
     random = written["tasks"]["probe/copy"]["random"]
     assert random["episodes"] == 200
     assert random["mean_return"] == pytest.approx(0.5, abs=3 * random["interval_95"])
+
+
+def test_missing_random_returns_are_those_of_installed_tasks_without_one(
+    script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    returns = script("random_returns")
+    anchors = tmp_path / "anchors.json"
+    names = [entry.name for entry in registry.tasks if entry.built_in]
+    known = {name: {"random": {"mean_return": 0.0}} for name in names} | {"storm/2p": {"random": None}}
+    del known["vmas/balance"], known["probe/copy"], known["mabrax/ant_4x2"]
+    anchors.write_text(json.dumps({"tasks": known}))
+    monkeypatch.setattr(returns, "is_installed", lambda task: not task.startswith("mabrax/"))
+    assert sorted(returns.missing_tasks(anchors)) == ["storm/2p", "vmas/balance"]
 
 
 def test_learning_runs_tabulates_and_refuses(

@@ -17,7 +17,7 @@ class Cycle:
         self.itself = self
 
 
-def test_it_pauses_until_training_begins():
+def test_it_pauses_until_training_begins() -> None:
     frozen = gc.get_freeze_count()
     with collector.paused():
         assert not gc.isenabled()
@@ -26,7 +26,7 @@ def test_it_pauses_until_training_begins():
     assert gc.isenabled() and gc.get_freeze_count() >= frozen
 
 
-def test_what_the_seed_before_leaves_behind_is_freed():
+def test_what_the_seed_before_leaves_behind_is_freed() -> None:
     with collector.paused():
         collector.resume()
         cycle = Cycle()
@@ -37,7 +37,7 @@ def test_what_the_seed_before_leaves_behind_is_freed():
         assert gone() is None
 
 
-def test_whoever_disabled_it_keeps_it_so():
+def test_whoever_disabled_it_keeps_it_so() -> None:
     gc.disable()
     try:
         with collector.paused():
@@ -48,7 +48,7 @@ def test_whoever_disabled_it_keeps_it_so():
         gc.enable()
 
 
-def test_what_scripts_and_workers_leave_behind_is_freed():
+def test_what_scripts_and_workers_leave_behind_is_freed() -> None:
     """They train one experiment after another, and never paused it: what is frozen would stay for ever."""
     cycle = Cycle()
     gone = weakref.ref(cycle)
@@ -59,7 +59,7 @@ def test_what_scripts_and_workers_leave_behind_is_freed():
 
 
 @pytest.mark.parametrize("verb", sorted(cli.VERBS.keys() - {"train", "resume"}))
-def test_commands_that_may_run_for_days_collect(verb: str, monkeypatch: pytest.MonkeyPatch):
+def test_commands_that_may_run_for_days_collect(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """`covey report serve=true` and benchmarks do; training collects as soon as it has started."""
     seen = []
     monkeypatch.setitem(cli.VERBS, verb, cli.Verb(lambda arguments: seen.append(gc.isenabled()), ""))

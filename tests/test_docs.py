@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shlex
@@ -17,11 +18,14 @@ import pytest
 
 from covey import registry
 from covey.cli import VERBS
-from covey.errors import UsageError
+from covey.envs.base import make_env
+from covey.errors import MissingExtra, UsageError
 from covey.experiment.configuration.compose import compose
 from covey.launch.benchmark import make_benchmark
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "docs" / "_ext"))
+from specs import from_plain, recorded_specs, to_plain  # noqa: E402
 
 
 def test_site(tmp_path: Path) -> None:
@@ -32,6 +36,7 @@ def test_site(tmp_path: Path) -> None:
     check_what_pages_point_to_is_there(site)
     check_equations_are_typeset_by_a_copy_of_our_own(site)
     check_a_task_page_says_what_the_task_is(site)
+    check_a_task_page_has_spaces_without_the_tasks_extra(site)
 
 
 def build(folder: Path) -> Path:
@@ -118,6 +123,30 @@ def check_a_task_page_says_what_the_task_is(site: Path) -> None:
     page = (site / "generated" / "tasks" / "vmas" / "navigation.html").read_text(encoding="utf-8")
     for text in ("lidar_range", "3", "18", "acts at random", "navigation.png", "sum of the agent"):
         assert text in page
+
+
+def check_a_task_page_has_spaces_without_the_tasks_extra(site: Path) -> None:
+    page = (site / "generated" / "tasks" / "mabrax" / "hopper_3x1.html").read_text(encoding="utf-8")
+    for text in ("1 number in [-1, 1]", "at most 1,000 steps", "the extra", "acts at random", "hopper_3x1.png"):
+        assert text in page
+
+
+def test_recorded_specs_are_of_all_tasks_that_need_an_extra() -> None:
+    mabrax = {entry.name for entry in registry.tasks if entry.name.startswith("mabrax/")}
+    specs = recorded_specs()
+    assert specs.keys() == mabrax
+    ant = specs["mabrax/ant_4x2"].groups["agents"]  # four legs with a hip and an ankle each
+    assert (ant.num_agents, ant.action.size) == (4, 2)
+    assert all(from_plain(to_plain(spec)) == spec for spec in specs.values())
+    if importlib.util.find_spec("brax") is None:
+        with pytest.raises(MissingExtra):
+            make_env("mabrax/ant_4x2")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("brax") is None, reason="needs the extra 'mabrax'")
+def test_recorded_specs_are_those_of_the_tasks() -> None:
+    for name, recorded in recorded_specs().items():
+        assert to_plain(make_env(name).spec) == to_plain(recorded)
 
 
 TEXTS = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "how-to").glob("*.md")]

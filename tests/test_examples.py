@@ -10,7 +10,8 @@ import pytest
 
 FOLDER = Path(__file__).parents[1] / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.py"))
-SHORTER = {"mappo_navigation": ["1"]}  # arguments that make an example short enough for a test
+# Arguments that make an example short enough for a test.
+SHORTER = {"mappo_navigation": ["1"], "pettingzoo_loop": ["20_000"]}
 
 
 def run(arguments: list[str], folder: Path) -> str:
@@ -19,16 +20,16 @@ def run(arguments: list[str], folder: Path) -> str:
     return done.stdout
 
 
-def test_there_are_examples():
+def test_there_are_examples() -> None:
     assert len(EXAMPLES) >= 7
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_example(path, tmp_path):
+def test_example(path: Path, tmp_path: Path) -> None:
     assert run([str(path), *SHORTER.get(path.stem, [])], tmp_path)
 
 
-def test_what_examples_register_are_choices():
+def test_what_examples_register_are_choices() -> None:
     """In the examples' folder, as their first lines say; all at once here."""
     choices = ["task=mine/meet", "task.num_agents=3", "model=residual", "model.num_blocks=5"]
     choices += ["algorithm=reinforce", "algorithm.baseline_decay=0.5"]
@@ -39,7 +40,7 @@ def test_what_examples_register_are_choices():
 
 
 @pytest.mark.slow
-def test_a_registered_task_trains_from_the_command_line(tmp_path):
+def test_a_registered_task_trains_from_the_command_line(tmp_path: Path) -> None:
     arguments = ["task=mine/meet", "imports=[custom_task]", "experiment=debug", f"run_dir={tmp_path / 'run'}"]
     run(["-m", "covey.cli", "train", *arguments], FOLDER)
     assert (tmp_path / "run" / "results.json").is_file()

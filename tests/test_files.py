@@ -14,14 +14,14 @@ YAML = [stamp_yaml(yaml.safe_dump({"seed": 0, "task": {"name": "a/b"}}))]
 
 
 @pytest.mark.parametrize("text", JSON + YAML)
-def test_stamped_text_is_valid_and_holds(text):
+def test_stamped_text_is_valid_and_holds(text: str) -> None:
     assert checksum_holds(text.encode()) is True
     content = json.loads(text) if text in JSON else yaml.safe_load(text)
     assert ("crc32" in content) == (text in JSON)
 
 
 @pytest.mark.parametrize("text", JSON + YAML)
-def test_every_flipped_bit_is_noticed_or_harmless(text):
+def test_every_flipped_bit_is_noticed_or_harmless(text: str) -> None:
     load = json.loads if text in JSON else yaml.safe_load
     for bit in range(8 * len(text)):
         content = bytearray(text.encode())
@@ -34,5 +34,5 @@ def test_every_flipped_bit_is_noticed_or_harmless(text):
 
 
 @pytest.mark.parametrize("text", ["", "{}", "seed: 0\n", '{"a": 1}', '{"frame": 123}', '[{"crc32": 1}]'])
-def test_text_without_a_stamp(text):
+def test_text_without_a_stamp(text: str) -> None:
     assert checksum_holds(text.encode()) is None

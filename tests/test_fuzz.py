@@ -57,7 +57,7 @@ def test_the_fuzzer_notices(words: list[str], monkeypatch: pytest.MonkeyPatch) -
     def fail(arguments: object) -> None:
         raise ZeroDivisionError("deep inside")
 
-    monkeypatch.setitem(cli.VERBS, words[0], cli.Verb(fail, ""))  # type: ignore[arg-type]
+    monkeypatch.setitem(cli.VERBS, words[0], cli.Verb(fail, ""))
     assert "ZeroDivisionError" in (fuzz.run(fuzz.Command(tuple(words))) or "")
     monkeypatch.setattr(cli, "main", lambda arguments: 3)
     assert "exit code 3" in (fuzz.run(fuzz.Command(tuple(words))) or "")

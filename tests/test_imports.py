@@ -64,7 +64,7 @@ def own_imports(path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_imports_point_downward(path):
+def test_imports_point_downward(path: Path) -> None:
     importer = part_of(name_of(path))
     assert importer in LEVEL, f"{importer} has no place among the arrows"
     for module in own_imports(path):
@@ -76,7 +76,7 @@ def test_imports_point_downward(path):
         assert allowed, f"{name_of(path)} imports covey.{module}"
 
 
-def test_the_check_sees_what_it_should():
+def test_the_check_sees_what_it_should() -> None:
     assert "envs.batch" in set(own_imports(ROOT / "loops" / "rollout.py"))
     assert "registry" in set(own_imports(ROOT / "cli.py"))
     assert "experiment.configuration.compose" in set(own_imports(ROOT / "cli.py"))  # inside a function
@@ -92,20 +92,22 @@ def test_the_check_sees_what_it_should():
         ("orbax", ("experiment.recording.checkpoint",)),
         ("jumanji", ("envs.jumanji.",)),
         ("jaxmarl", ("envs.jaxmarl.",)),
+        ("pettingzoo", ("envs.parallel_env.",)),
+        ("gymnasium", ("envs.parallel_env.",)),
     ],
 )
-def test_a_library_is_imported_in_one_place(library, owners):
+def test_a_library_is_imported_in_one_place(library: str, owners: tuple[str]) -> None:
     importers = {name_of(p) for p in SOURCES if any(m.split(".")[0] == library for m in imports_of(p))}
     assert importers, f"nothing imports {library} any more"
     assert all(f"{importer}.".startswith(owners) for importer in importers), importers
 
 
 @pytest.mark.parametrize("library", ["torch", "distrax", "rlax", "marl_eval", "pickle", "cloudpickle"])
-def test_a_library_is_imported_nowhere(library):
+def test_a_library_is_imported_nowhere(library: str) -> None:
     assert not [name_of(p) for p in SOURCES if any(m.split(".")[0] == library for m in imports_of(p))]
 
 
-def test_algorithms_do_not_import_each_other():
+def test_algorithms_do_not_import_each_other() -> None:
     for path in (ROOT / "algorithms").glob("*.py"):
         # No algorithms, but what these are made of.
         shared = {f"algorithms.{name}" for name in ("base", "critics", "off_policy", "policies", "q_values", "seats")}
@@ -114,6 +116,7 @@ def test_algorithms_do_not_import_each_other():
 
 
 HEAVY = ["jax", "flashbax", "flax", "optax", "orbax", "hydra", "jumanji", "jaxmarl", "matplotlib", "scipy"]
+HEAVY += ["pettingzoo", "gymnasium"]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +128,7 @@ HEAVY = ["jax", "flashbax", "flax", "optax", "orbax", "hydra", "jumanji", "jaxma
         "import covey.results, covey.metrics, covey.experiment.configuration.config",
     ],
 )
-def test_starting_imports_nothing_heavy(code):
+def test_starting_imports_nothing_heavy(code: str) -> None:
     check = f"import sys; {code}; print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

@@ -12,6 +12,8 @@ import textwrap
 import threading
 import time
 from pathlib import Path
+from signal import Signals
+from typing import Any
 
 import pytest
 
@@ -34,20 +36,21 @@ SMALL = {
 }
 
 
-def covey(*arguments: str, **options) -> subprocess.Popen[str]:
+def covey(*arguments: str, **options: Any) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "covey.cli", *arguments]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **options)
 
 
-def train(path: Path, fields: dict = SMALL, **options) -> subprocess.Popen[str]:
+def train(path: Path, fields: dict[str, Any] = SMALL, **options: Any) -> subprocess.Popen[str]:
     return covey("train", f"run_dir={path}", *(f"{name}={value}" for name, value in fields.items()), **options)
 
 
 # ---------------------------------------------------------------------------------------------------------- output
 
 
-def test_a_closed_output_does_not_end_training(tmp_path):
+def test_a_closed_output_does_not_end_training(tmp_path: Path) -> None:
     process = train(tmp_path / "run", stdout=subprocess.PIPE)
+    assert process.stdout is not None
     process.stdout.readline()
     process.stdout.close()  # as `head -n 1` does
     _, err = process.communicate(timeout=240)
@@ -55,20 +58,21 @@ def test_a_closed_output_does_not_end_training(tmp_path):
     assert Checkpoints(tmp_path / "run" / "checkpoints").iterations() == [4]
 
 
-def test_lists_end_quietly_where_nobody_reads(tmp_path):
+def test_lists_end_quietly_where_nobody_reads(tmp_path: Path) -> None:
     with covey("list", "tasks", stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
         assert (process.wait(60), process.stderr.read()) == (0, "")
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no full device")
-def test_a_full_output_is_one_line_at_the_end():
+def test_a_full_output_is_one_line_at_the_end() -> None:
     with open("/dev/full", "w") as full, covey("list", "tasks", stdout=full) as process:
-        assert process.wait(60) == 1
+        assert process.wait(60) == 1 and process.stderr is not None
         assert process.stderr.read() == "covey: cannot write to standard output: No space left on device\n"
 
 
-def test_a_slow_reader_of_a_non_blocking_pipe_gets_everything():
+def test_a_slow_reader_of_a_non_blocking_pipe_gets_everything() -> None:
     """Such pipes are what a parent leaves that itself writes to them without blocking."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -88,7 +92,7 @@ def test_a_slow_reader_of_a_non_blocking_pipe_gets_everything():
     assert received == [text]
 
 
-def test_closed_streams_leave_their_numbers_to_nobody(tmp_path):
+def test_closed_streams_leave_their_numbers_to_nobody(tmp_path: Path) -> None:
     script = """
         import sys
         from covey.process import lasting_output
@@ -100,7 +104,7 @@ def test_closed_streams_leave_their_numbers_to_nobody(tmp_path):
     assert int((tmp_path / "file").read_text()) > 2
 
 
-def test_a_warning_is_printed_once(capsys):
+def test_a_warning_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
     with one_line_warnings():
         for _ in range(2):
             logging.getLogger("covey").warning("config.yaml was edited")
@@ -111,7 +115,7 @@ def test_a_warning_is_printed_once(capsys):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_signals_end_what_is_busy_in_compiled_code(number):
+def test_signals_end_what_is_busy_in_compiled_code(number: Signals) -> None:
     script = """
         import hashlib
         from covey.process import stopping_on_signals
@@ -122,6 +126,7 @@ def test_signals_end_what_is_busy_in_compiled_code(number):
     command = [sys.executable, "-c", textwrap.dedent(script)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
+            assert process.stdout is not None
             process.stdout.readline()
             process.send_signal(number)
             _, err = process.communicate(timeout=10)
@@ -130,9 +135,10 @@ def test_signals_end_what_is_busy_in_compiled_code(number):
     assert (process.returncode, err) == (128 + number, "covey: interrupted\n")
 
 
-def test_a_signal_while_compiling_leaves_one_line(tmp_path):
+def test_a_signal_while_compiling_leaves_one_line(tmp_path: Path) -> None:
     environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}
     process = train(tmp_path / "run", stdout=subprocess.PIPE, env=environment)
+    assert process.stdout is not None
     while "compiling training" not in (line := process.stdout.readline()):
         assert line
     process.send_signal(signal.SIGTERM)
@@ -142,7 +148,7 @@ def test_a_signal_while_compiling_leaves_one_line(tmp_path):
     assert time.monotonic() - started < 5
 
 
-def test_hanging_up_is_collected_unless_it_is_ignored():
+def test_hanging_up_is_collected_unless_it_is_ignored() -> None:
     with collected_signals() as received:
         os.kill(os.getpid(), signal.SIGHUP)
         assert received == [signal.SIGHUP]
@@ -156,7 +162,7 @@ def test_hanging_up_is_collected_unless_it_is_ignored():
         signal.signal(signal.SIGHUP, before)
 
 
-def test_what_may_be_left_in_the_middle_is_left():
+def test_what_may_be_left_in_the_middle_is_left() -> None:
     with collected_signals() as received:
         with pytest.raises(Stopped), received.raised():
             os.kill(os.getpid(), signal.SIGTERM)
@@ -168,7 +174,7 @@ def test_what_may_be_left_in_the_middle_is_left():
         assert received == [signal.SIGTERM]
 
 
-def test_a_signal_that_the_garbage_collector_swallows_comes_again():
+def test_a_signal_that_the_garbage_collector_swallows_comes_again() -> None:
     class Dies:
         def __del__(self) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
@@ -179,7 +185,9 @@ def test_a_signal_that_the_garbage_collector_swallows_comes_again():
 
 
 @pytest.mark.parametrize(("rollout_length", "saved"), [pytest.param(2, True, marks=pytest.mark.slow), (100_000, False)])
-def test_uncompiled_training_ends_in_seconds(tmp_path, capsys, rollout_length, saved):
+def test_uncompiled_training_ends_in_seconds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rollout_length: int, saved: bool
+) -> None:
     """In the middle of an iteration, which may take minutes."""
     path = tmp_path / "run"
     fields = {**SMALL, "experiment.rollout_length": rollout_length, "experiment.frames": 8_000_000}
@@ -221,7 +229,7 @@ def test_uncompiled_training_ends_in_seconds(tmp_path, capsys, rollout_length, s
 # ------------------------------------------------------------------------------------------- threads that compile
 
 
-def test_python_ends_while_a_program_is_compiled():
+def test_python_ends_while_a_program_is_compiled() -> None:
     """As after Ctrl-C in a script, or an error in another program: XLA would abort if Python ended meanwhile."""
     script = """
         import time, jax, jax.numpy as jnp
@@ -242,7 +250,7 @@ def test_python_ends_while_a_program_is_compiled():
     assert (done.returncode, done.stderr) == (1, "leaving\n")
 
 
-def test_a_command_that_is_done_does_not_wait_for_a_program():
+def test_a_command_that_is_done_does_not_wait_for_a_program() -> None:
     script = """
         import sys, time
         from covey import cli

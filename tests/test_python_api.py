@@ -46,7 +46,8 @@ def test_evaluate_plays_what_was_trained(run: Any, tmp_path: Path) -> None:
 def test_report_returns_its_page(run: Any, tmp_path: Path) -> None:
     page = covey.report(run.run_directory, output=str(tmp_path / "report"), formats=[])
     assert page == tmp_path / "report" / "index.html" and page.stat().st_size > 1_000
-    assert covey.report.report.ReportOptions().output == "report"  # the package of that name is still there
+    package: Any = covey.report
+    assert package.report.ReportOptions().output == "report"  # the package of that name is still there
 
 
 def test_report_refuses_unknown_options(run: Any) -> None:

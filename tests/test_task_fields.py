@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -29,7 +32,7 @@ from covey.task_fields import SHARED_REWARD_NAMES
         ({"reward": "team_mean", "shared_rew": False}, "team_mean"),
     ],
 )
-def test_the_switch_is_a_value_of_reward(fields, reward):
+def test_the_switch_is_a_value_of_reward(fields: dict[str, Any], reward: str | None) -> None:
     found = renamed(SHARED_REWARD_NAMES, {"n_agents": 3, **fields}, "task")
     assert found == {"n_agents": 3} | ({"reward": reward} if reward else {})
 
@@ -41,7 +44,7 @@ def test_the_switch_is_a_value_of_reward(fields, reward):
         ({"shared_rew": 1}, "true or false"),
     ],
 )
-def test_names_that_disagree_are_refused(fields, words):
+def test_names_that_disagree_are_refused(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         renamed(SHARED_REWARD_NAMES, fields, "task")
 
@@ -69,18 +72,18 @@ OWN = "sum of the agent's own rewards"
         ("probe/copy", {"reward": "team_sum"}, f"{OWN}; every agent gets the sum over the team"),
     ],
 )
-def test_texts_follow_the_field(task, fields, returns):
+def test_texts_follow_the_field(task: str, fields: dict[str, Any], returns: str) -> None:
     assert covey.make_env(task, **fields).spec.returns == returns
 
 
-def test_tasks_that_do_not_share_by_themselves_say_so():
+def test_tasks_that_do_not_share_by_themselves_say_so() -> None:
     with pytest.raises(UsageError, match=r"reward=shared is only for tasks with their own way of sharing"):
         covey.make_env("vmas/balance", reward="shared")
     with pytest.raises(UsageError, match="unknown field of task 'shared_rew'"):
         covey.make_env("vmas/balance", shared_rew=True)
 
 
-def test_rewards_are_shared_once():
+def test_rewards_are_shared_once() -> None:
     """simple_tag lets adversaries share by itself; with `reward`, all teams share, and not the sum of a sum."""
     still = {"adversary": jnp.zeros((3, 2)), "agent": jnp.zeros((1, 2))}
 
@@ -95,7 +98,7 @@ def test_rewards_are_shared_once():
     assert rewards(reward="team_mean") == pytest.approx([sum(own) / 3] * 3)
 
 
-def test_the_command_line_and_older_configurations_take_both_names():
+def test_the_command_line_and_older_configurations_take_both_names() -> None:
     config = compose(["task=vmas/passage", "task.shared_reward=false"])
     assert config.task.config.reward is Reward.individual
     stored = to_dict(config)
@@ -106,7 +109,7 @@ def test_the_command_line_and_older_configurations_take_both_names():
         compose(["task=vmas/navigation", "task.shared_rew=true", "task.reward=individual"])
 
 
-def test_reports_compare_older_runs_with_new_ones(tmp_path):
+def test_reports_compare_older_runs_with_new_ones(tmp_path: Path) -> None:
     results = '{"vmas": {"passage": {"ippo": {"seed_%d": {"step_0": {"step_count": 0, "mean_return": [1.0]}}}}}}'
     tasks = ["{name: vmas/passage, reward: individual, shared_reward: true}", "{name: vmas/passage, reward: shared}"]
     for seed, task in enumerate(tasks):

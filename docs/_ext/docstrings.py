@@ -4,17 +4,22 @@ Markdown for the pages of `registry_pages`.
 Both read a docstring as blocks: paragraphs, lists, and what is kept line by line: indented blocks, and columns such as
 
     observation       [A, …]    what to act on
+    init(key) -> state
 """
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import enum
 import inspect
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-COLUMNS = re.compile(r"\S {2,}\S")  # two or more spaces inside a line
+from covey.fields import meanings
+
+COLUMNS = re.compile(r"\S {2,}\S|^\w+\(.*\) -> ")  # two or more spaces inside a line, or what a function returns
 ITEM = re.compile(r"- ")
 
 
@@ -90,12 +95,42 @@ def rst_inline(text: str) -> str:
     return result
 
 
+# Their module docstrings are equations, which the pages of the algorithms have typeset.
+WITH_PAGES_OF_THEIR_OWN = {f"covey.algorithms.{name}" for name in ("ppo", "pqn", "qlearning", "sac", "ddpg")}
+
+
 def process(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    lines[:] = to_rst("\n".join(lines))
+    lines[:] = [] if name in WITH_PAGES_OF_THEIR_OWN else to_rst("\n".join(lines))
+    if isinstance(obj, type) and issubclass(obj, enum.Enum):
+        said = meanings(obj).items()
+        lines += [f"- ``{member}``{f': {rst_inline(meaning)}' if meaning else ''}" for member, meaning in said] + [""]
+
+
+def shorten_signature(
+    app: Any, what: str, name: str, obj: Any, options: Any, signature: str | None, returns: str | None
+) -> tuple[str | None, str | None]:
+    """Nobody calls an enum; and that covey's dataclasses take keywords alone is said once, on the API's first page."""
+    if isinstance(obj, type) and issubclass(obj, enum.Enum):
+        return "", None
+    if dataclasses.is_dataclass(obj) and signature:
+        signature = re.sub(r"<factory>|<function [^,)]*", "...", signature)
+        shorter = signature.replace("(*, ", "(", 1)
+        return (shorter if is_readable(shorter) else signature), returns
+    return signature, returns
+
+
+def is_readable(signature: str) -> bool:
+    """Whether Python can read it: not if a field with a default comes before one without."""
+    try:
+        ast.parse(f"def f{signature.replace('~', '')}: pass")
+    except SyntaxError:
+        return False
+    return True
 
 
 def setup(app: Any) -> dict[str, Any]:
     app.connect("autodoc-process-docstring", process)
+    app.connect("autodoc-process-signature", shorten_signature)
     return {"parallel_read_safe": True}
 
 

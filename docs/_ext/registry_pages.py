@@ -21,10 +21,11 @@ from typing import Any
 
 import yaml
 from docstrings import markdown_inline, to_markdown
+from specs import recorded_specs
 
 import covey
 from covey import cli, metrics, registry
-from covey.errors import CoveyError
+from covey.errors import CoveyError, MissingExtra
 from covey.experiment.configuration.compose import list_presets, list_settings
 from covey.experiment.configuration.config import Config, HooksConfig, plain, yaml_text
 from covey.experiment.configuration.explain import top_fields
@@ -108,10 +109,7 @@ def task_page(entry: registry.Entry) -> str:
     config = entry.defaults()
     text += about_task(entry, config)
     spec = read_spec(entry)
-    if isinstance(spec, EnvSpec):
-        text += spaces(spec)
-    else:
-        text += f"## Spaces\n\nNot known where this page was built: {markdown_inline(spec)}.\n\n"
+    text += spaces(spec)
     text += returns_section(entry.name, spec)
     text += f"## Fields\n\nSet as `task.FIELD=value`.\n\n{fields_table(fields_of(config, ''))}"
     return text
@@ -142,11 +140,11 @@ def own_docstring(config: Any) -> str:
 
 
 def read_spec(entry: registry.Entry) -> EnvSpec | str:
-    """Or why there is none."""
+    """Of a task whose package is not installed, the recorded one, or what to install."""
     try:
         return (covey.make_simulator if entry.host else covey.make_env)(entry.name).spec
-    except CoveyError as error:
-        return str(error)
+    except MissingExtra as missing:
+        return recorded_specs().get(entry.name, str(missing))
 
 
 def spaces(spec: EnvSpec) -> str:
@@ -193,13 +191,12 @@ def describe_action(action: ActionSpec) -> str:
             return f"{count(action.size, 'number')} in [{low:g}, {high:g}]"
 
 
-def returns_section(name: str, spec: EnvSpec | str) -> str:
+def returns_section(name: str, spec: EnvSpec) -> str:
     anchor = anchors()["tasks"].get(name)
-    means = spec.returns if isinstance(spec, EnvSpec) else (anchor or {}).get("returns", "")
     text = "## Returns\n\n"
-    if means:
-        text += f"An agent's return: {sentence(markdown_inline(means), capital=False)}\n\n"
-    if isinstance(spec, EnvSpec) and spec.metrics:
+    if spec.returns:
+        text += f"An agent's return: {sentence(markdown_inline(spec.returns), capital=False)}\n\n"
+    if spec.metrics:
         text += "The task measures episodes in other ways too:\n\n"
         text += table(
             ["metric", "of an episode", "unit", "better"],

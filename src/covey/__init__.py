@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from covey.envs.config import TaskConfig
     from covey.envs.host.make import make_simulator
     from covey.envs.host.simulator import SimulatorConfig, SimulatorStep
+    from covey.envs.to_pettingzoo import to_pettingzoo
     from covey.experiment.loading.evaluation import evaluate_run as evaluate
     from covey.experiment.loading.policy import load
     from covey.experiment.running.experiment import Experiment
@@ -43,6 +44,7 @@ _HOMES = {
     "register_model": "covey.registry:register_model",
     "register_task": "covey.registry:register_task",
     "report": "covey.report",  # a package that can be called
+    "to_pettingzoo": "covey.envs.to_pettingzoo:to_pettingzoo",
 }
 
 __all__ = [
@@ -64,6 +66,7 @@ __all__ = [
     "register_model",
     "register_task",
     "report",
+    "to_pettingzoo",
 ]
 
 

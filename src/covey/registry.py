@@ -49,6 +49,8 @@ class Capabilities:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Entry:
+    """A registered name: how to make what it names, and from which fields."""
+
     name: str
     description: str
     make: Callable[..., Any] | str
@@ -73,6 +75,7 @@ class Entry:
         return name is not None
 
     def make_function(self) -> Callable[..., Any]:
+        """What makes it, imported if it is given as `module:attribute`."""
         return import_attribute(self.make) if isinstance(self.make, str) else self.make
 
     @property
@@ -115,6 +118,11 @@ class Registry:
         like: str | None = None,
         takes_dictionaries: bool = False,
     ) -> None:
+        """Adds a name, or replaces it; `register_task` and its like below say what each kind takes.
+
+        `make` and `config` may be `module:attribute`, imported on first use. `fields` are what this name changes in
+        `config`, as in a YAML file.
+        """
         if not isinstance(config, str) and not dataclasses.is_dataclass(config):
             raise UsageError(f"{self.kind} '{name}': config must be a dataclass or an instance of one, not {config!r}")
         self._entries[name] = Entry(

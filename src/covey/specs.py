@@ -38,6 +38,7 @@ class Continuous:
 
     @property
     def size(self) -> int:
+        """How many numbers one action has."""
         return len(self.low)
 
 

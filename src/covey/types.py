@@ -241,10 +241,11 @@ class Algorithm:
     groups: of a team's algorithm, each group's own
 
     What only an algorithm for one group has:
+
     next_actions(state, transitions, key) -> what its policy would do at the true successor of the last step of each
                      target, `[.., N, A, …]`; None where it cannot say
-    rates_actions_of: other groups whose next actions `update` needs (`Batch.next_actions`)
-    joint: where the group learns in one update with other groups of its team, instead of by `update`
+    rates_actions_of   other groups whose next actions `update` needs (`Batch.next_actions`)
+    joint              where the group learns in one update with other groups of its team, instead of by `update`
     """
 
     init: Callable[[Key], PyTree]

@@ -36,7 +36,7 @@ def adam(grads: list[np.ndarray], lr: float, max_norm: float, eps: float) -> np.
     return total
 
 
-def test_steps_of_adam_equal_numpy():
+def test_steps_of_adam_equal_numpy() -> None:
     config = dataclasses.replace(IPPO, max_grad_norm=1.0, adam_eps=1e-5)
     optimiser = make_optimiser(config)
     grads = [np.array([3.0, 4.0]), np.array([0.1, -0.2]), np.array([-0.3, 0.0])]
@@ -53,7 +53,7 @@ class State:
     optimiser: dict[str, Any]
 
 
-def test_only_the_named_parts_descend():
+def test_only_the_named_parts_descend() -> None:
     optimiser = make_optimiser(IPPO)
     params = {"actor": jnp.ones(2), "critic": jnp.ones(3)}
     state = State(params=params, optimiser={name: optimiser.init(part) for name, part in params.items()})
@@ -64,21 +64,21 @@ def test_only_the_named_parts_descend():
 
 
 @pytest.mark.parametrize(("updates", "expected"), [(1, 0.0), (2, 7.0), (3, 0.0), (4, 7.0)])
-def test_every_second_update(updates, expected):
+def test_every_second_update(updates: int, expected: float) -> None:
     assert every_n_updates(jnp.int32(updates), 2, lambda: jnp.float32(7.0)) == expected
     other = every_n_updates(jnp.int32(updates), 2, lambda: jnp.float32(7.0), otherwise=lambda: jnp.float32(3.0))
     assert other == (expected or 3.0)
     assert every_n_updates(jnp.int32(updates), 1, lambda: jnp.float32(7.0)) == 7.0
 
 
-def test_means_over_the_living_by_hand():
+def test_means_over_the_living_by_hand() -> None:
     """Of four agents one lives and has 8: the mean over all, in which the dead count zero, is 2."""
     alive = jnp.array([[True, False], [False, False]])
     assert mean_over_living({"x": jnp.float32(2.0)}, alive, None)["x"] == pytest.approx(8.0)
     assert mean_over_living(jnp.float32(0.0), jnp.zeros((2, 2), bool), None) == 0.0
 
 
-def test_means_over_the_living_of_two_devices():
+def test_means_over_the_living_of_two_devices() -> None:
     """The first device has one living agent of two, with 8, the second two, with 2 and 5: (8 + 2 + 5) / 3 = 5."""
     alive = jnp.array([[True, False], [True, True]])
     means = jnp.array([4.0, 3.5])
@@ -86,7 +86,7 @@ def test_means_over_the_living_of_two_devices():
     np.testing.assert_allclose(together, 5.0, rtol=1e-6)
 
 
-def test_coefficients_are_single_floats():
+def test_coefficients_are_single_floats() -> None:
     coefficients = init_coefficients(IPPO, "lr", "gamma")
     assert coefficients == {"lr": jnp.float32(1e-3), "gamma": jnp.float32(0.99)}
     assert all(value.shape == () and value.dtype == jnp.float32 for value in coefficients.values())
@@ -107,7 +107,7 @@ def spec_for(name: str) -> EnvSpec:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_actors_are_sent_no_optimiser_and_no_targets(name):
+def test_actors_are_sent_no_optimiser_and_no_targets(name: str) -> None:
     algorithm = make_algorithm(name, spec_for(name))
     state = jax.jit(algorithm.init)(jax.random.key(0))["agents"]
     private = {
@@ -122,7 +122,7 @@ def test_actors_are_sent_no_optimiser_and_no_targets(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_critics_of_replay_stay_with_the_learner(name):
+def test_the_critics_of_replay_stay_with_the_learner(name: str) -> None:
     """Only on-policy algorithms act with values: those from replay publish one network."""
     algorithm = make_algorithm(name, spec_for(name))
     state = jax.eval_shape(algorithm.init, jax.random.key(0))
@@ -165,10 +165,10 @@ def random_batch(algorithm: Algorithm, state: PyTree, spec: EnvSpec, length: int
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_every_coefficient_is_read_from_the_state(name):
+def test_every_coefficient_is_read_from_the_state(name: str) -> None:
     """Halving any one of them changes what the same program learns from the same batch."""
     spec, online = spec_for(name), registry.algorithms[name].loop == "online"
-    fields = {"policy_delay": 1} if name == "matd3" else {}
+    fields: dict[str, Any] = {"policy_delay": 1} if name == "matd3" else {}
     algorithm = make_algorithm(name, spec, **fields | ({"num_minibatches": 2, "epochs": 2} if online else {}))
     state = jax.jit(algorithm.init)(jax.random.key(0))
     batch = random_batch(algorithm, state, spec, 4 if online else 1)

@@ -13,9 +13,9 @@ from covey.algorithms.critics import CriticSees
 from covey.algorithms.q_values import Mixing
 from covey.networks.network import make_model
 from covey.registry import ActionKind, Capabilities
-from covey.types import Algorithm, Continuous, Discrete, EnvSpec, GroupSpec, MultiDiscrete
+from covey.types import ActionSpec, Algorithm, Continuous, Discrete, EnvSpec, GroupSpec, MultiDiscrete
 
-ACTIONS = {
+ACTIONS: dict[ActionKind, ActionSpec] = {
     ActionKind.discrete: Discrete(2),
     ActionKind.multi_discrete: MultiDiscrete((2, 2)),
     ActionKind.continuous: Continuous(low=(-1.0,), high=(1.0,)),
@@ -31,7 +31,7 @@ def make(name: str, kind: ActionKind, model: str = "mlp") -> Algorithm:
 
 @pytest.mark.parametrize("kind", ActionKind)
 @pytest.mark.parametrize("name", ENTRIES)
-def test_kinds_of_actions(name, kind):
+def test_kinds_of_actions(name: str, kind: ActionKind) -> None:
     if kind in ENTRIES[name].capabilities.actions:
         assert isinstance(make(name, kind), Algorithm)
         return
@@ -43,14 +43,14 @@ def test_kinds_of_actions(name, kind):
 
 
 @pytest.mark.parametrize("name", ENTRIES)
-def test_who_is_centralised(name):
+def test_who_is_centralised(name: str) -> None:
     config = ENTRIES[name].defaults()
     sees_more = getattr(config, "critic_sees", CriticSees.own) is not CriticSees.own
     assert ENTRIES[name].capabilities.centralised == (sees_more or getattr(config, "mixer", None) is Mixing.monotonic)
 
 
 @pytest.mark.parametrize("name", ENTRIES)
-def test_memory(name):
+def test_memory(name: str) -> None:
     """All of covey's own have it; one that has none is refused with a model that remembers."""
     entry = ENTRIES[name]
     assert entry.capabilities.memory
@@ -64,11 +64,11 @@ def test_memory(name):
             make(name, kind, "gru")
 
 
-def test_the_loops_are_known():
+def test_the_loops_are_known() -> None:
     known = {loop.name for loop in registry.loops}
     assert all(set(entry.capabilities.loops) <= known for entry in ENTRIES.values())
     assert ENTRIES["mappo"].loop == "online" and ENTRIES["qmix"].loop == "replay"
 
 
-def test_the_defaults_suit_an_algorithm_of_ones_own():
+def test_the_defaults_suit_an_algorithm_of_ones_own() -> None:
     assert Capabilities() == Capabilities(actions=tuple(ActionKind), memory=True, loops=("online",))

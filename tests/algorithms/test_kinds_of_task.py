@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import numpy as np
 import pytest
+from conftest import MakeTeam
 
 from covey import metrics, registry
 from covey.errors import UsageError
@@ -39,7 +40,7 @@ def is_refused(algorithm: str, kind: str) -> bool:
 
 
 @pytest.mark.parametrize(("algorithm", "kind"), [pair for pair in PAIRS if is_refused(*pair)])
-def test_what_an_algorithm_cannot_do_is_refused(algorithm, kind):
+def test_what_an_algorithm_cannot_do_is_refused(algorithm: str, kind: str) -> None:
     config = compose([f"algorithm={algorithm}", f"task={KINDS[kind]}", "experiment.devices=1"])
     with pytest.raises(UsageError, match="group '"):
         build(config, jax.devices()[:1])
@@ -47,7 +48,7 @@ def test_what_an_algorithm_cannot_do_is_refused(algorithm, kind):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("algorithm", "kind"), [pair for pair in PAIRS if not is_refused(*pair)])
-def test_two_iterations(fresh, algorithm, kind):
+def test_two_iterations(fresh: MakeTeam, algorithm: str, kind: str) -> None:
     replay = registry.algorithms[algorithm].loop == "replay"
     team = fresh(
         KINDS[kind],
@@ -79,13 +80,13 @@ NEEDED = {"sequence": ("model.stages={see:{model:mlp},meet:{model:gnn},keep:{mod
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("algorithm", FAMILIES)
-def test_every_family_takes_every_model(algorithm, model):
+def test_every_family_takes_every_model(algorithm: str, model: str) -> None:
     """Building traces an iteration, update included."""
     words = [f"algorithm={algorithm}", f"task={FAMILIES[algorithm]}", f"model={model}", *NEEDED.get(model, ())]
     build(compose([*words, "experiment.devices=1"]), jax.devices()[:1])
 
 
-def test_the_metrics_of_updates_are_those_that_are_described():
+def test_the_metrics_of_updates_are_those_that_are_described() -> None:
     given: set[str] = set()
     for algorithm, task in FAMILIES.items():
         parts = build(compose([f"algorithm={algorithm}", f"task={task}", "experiment.devices=1"]), jax.devices()[:1])
@@ -99,7 +100,7 @@ def test_the_metrics_of_updates_are_those_that_are_described():
 @pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("algorithm", FAMILIES)
-def test_two_iterations_with_every_model(fresh, algorithm, model):
+def test_two_iterations_with_every_model(fresh: MakeTeam, algorithm: str, model: str) -> None:
     fields = ("buffer.batch_size=16",) if registry.algorithms[algorithm].loop == "replay" else ()
     shapes = {"iterations": 2, "num_envs": 4, "rollout_length": 32}
     team = fresh(FAMILIES[algorithm], *NEEDED.get(model, ()), *fields, algorithm=algorithm, model=model, **shapes)
@@ -108,7 +109,7 @@ def test_two_iterations_with_every_model(fresh, algorithm, model):
             assert np.isfinite(values).all(), name
 
 
-def test_a_global_state_is_not_cut_into_agents():
+def test_a_global_state_is_not_cut_into_agents() -> None:
     """SMAX's has 120 numbers for 5 agents, of which none owns 24."""
     common = ["algorithm=mappo", "task=smax/2s3z", "critic_model=attention", "experiment.devices=1"]
     parts = build(compose(common), jax.devices()[:1])  # auto: the joint observation
@@ -141,14 +142,14 @@ UNFIT = {
 
 
 @pytest.mark.parametrize("words", UNFIT, ids=" ".join)
-def test_a_model_that_cannot_take_its_input_says_whose_it_is_and_what_helps(words):
+def test_a_model_that_cannot_take_its_input_says_whose_it_is_and_what_helps(words: tuple[str, ...]) -> None:
     with pytest.raises(UsageError) as caught:
         build(compose([*words, "task=probe/rows", "experiment.devices=1"]), jax.devices()[:1])
     for part in UNFIT[words]:
         assert part in str(caught.value)
 
 
-def test_a_rollout_must_fit_into_the_buffer():
+def test_a_rollout_must_fit_into_the_buffer() -> None:
     config = compose(
         ["algorithm=iql", "task=probe/copy", "buffer.size=256", "experiment.num_envs=64", "experiment.devices=1"]
     )

@@ -33,11 +33,14 @@ def told_critics() -> Critics:
     def evaluate(params: Any, inputs: Any, reset: Any, burn_in: int) -> jax.Array:
         return jnp.stack([own[burn_in:] for own in params.values()])
 
+    def inputs(observation: Any, state: Any, action: Any, others: Any = ()) -> Any:
+        return observation
+
     return Critics(
         init=lambda key: {},
         evaluate=evaluate,
         evaluate_successors=lambda params, inputs, next_inputs, reset: jnp.stack(list(params.values())),
-        inputs=lambda observation, state, action, others=(): observation,
+        inputs=inputs,
         recurrent=False,
     )
 
@@ -48,9 +51,10 @@ def adding_critics() -> Critics:
     def evaluate(params: Any, inputs: Any, reset: Any, burn_in: int) -> jax.Array:
         return jnp.broadcast_to(inputs.sum(axis=2, keepdims=True), inputs.shape)[None]
 
-    return dataclasses.replace(
-        told_critics(), evaluate=evaluate, inputs=lambda observation, state, action, others=(): action
-    )
+    def inputs(observation: Any, state: Any, action: Any, others: Any = ()) -> Any:
+        return action
+
+    return dataclasses.replace(told_critics(), evaluate=evaluate, inputs=inputs)
 
 
 def make(critics: Critics, action: Any = CONTINUOUS, own_actions_only: bool = False, **fields: Any) -> ActorCritic:
@@ -67,7 +71,7 @@ def make(critics: Critics, action: Any = CONTINUOUS, own_actions_only: bool = Fa
     )
 
 
-def test_targets_by_hand():
+def test_targets_by_hand() -> None:
     """One sequence of two steps, two agents; the second terminates at once."""
     steps = transitions([[[1.0, 2.0]], [[4.0, 8.0]]], terminated=[[[False, True]], [[False, False]]])
     one, two = make(told_critics(), n_step=1), make(told_critics(), n_step=2)
@@ -77,7 +81,7 @@ def test_targets_by_hand():
     np.testing.assert_allclose(td_targets(two, steps, first, 0.5), [[[1.0 + 0.5 * (4.0 + 5.0), 2.0]]])
 
 
-def test_samples_count_the_living_by_their_importance():
+def test_samples_count_the_living_by_their_importance() -> None:
     steps = transitions([[[1.0, 1.0], [1.0, 1.0]]], alive=[[[True, False], [True, True]]])
     batch = Batch(transitions={GROUP: steps}, weight=jnp.array([0.5, 1.0]))
     samples = make_samples(make(told_critics()), batch, jnp.zeros((1, 2, 2)))
@@ -86,7 +90,7 @@ def test_samples_count_the_living_by_their_importance():
     assert samples.carry == ()
 
 
-def test_critic_loss_by_hand():
+def test_critic_loss_by_hand() -> None:
     """Two critics, two sequences of one step and two agents, of which the last is dead."""
     alive = jnp.array([[[True, True], [True, False]]])
     batch = Batch(transitions={GROUP: transitions(jnp.zeros((1, 2, 2)), alive=alive)})
@@ -102,7 +106,7 @@ def test_critic_loss_by_hand():
     np.testing.assert_allclose(td_error, [((0 + 1) / 2 + (2 + 0) / 2) / 2, ((0 + 3) / 2 + 0) / 2])
 
 
-def test_critic_loss_of_discrete_actions_is_that_of_the_action_taken():
+def test_critic_loss_of_discrete_actions_is_that_of_the_action_taken() -> None:
     steps = transitions([[[0.0, 0.0]]], action=[[[2, 0]]])
     ac = make(told_critics(), action=Discrete(3))
     params = {"critic_0": jnp.array([[[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]]])}
@@ -113,7 +117,7 @@ def test_critic_loss_of_discrete_actions_is_that_of_the_action_taken():
 
 
 @pytest.mark.parametrize(("own_actions_only", "expected"), [(True, [1.0 + 20.0, 10.0 + 2.0]), (False, [3.0, 3.0])])
-def test_whose_actions_are_new(own_actions_only, expected):
+def test_whose_actions_are_new(own_actions_only: bool, expected: list[float]) -> None:
     steps = transitions([[[0.0, 0.0]]], action=[[[[10.0], [20.0]]]])
     ac = make(adding_critics(), own_actions_only=own_actions_only)
     np.testing.assert_allclose(rate_new_actions(ac, {}, steps, jnp.array([[[[1.0], [2.0]]]])), [[[expected]]])
@@ -125,7 +129,7 @@ class State:
 
 
 @pytest.mark.parametrize("updates", [1, 2])
-def test_the_actor_waits_and_critics_do_not(updates):
+def test_the_actor_waits_and_critics_do_not(updates: int) -> None:
     """With a delay of two: its gradient of 3 and its loss show in every second update, the loss twice as large."""
     ac = make(told_critics(), policy_delay=2)
     batch = Batch(transitions={GROUP: transitions([[[0.0, 0.0]]])})

@@ -13,7 +13,7 @@ from covey.algorithms.policies import Inputs, TeamPolicy, make_independent_polic
 from covey.types import ActionSpec, Continuous, Discrete, EnvSpec, GroupSpec, MultiDiscrete
 
 STEPS, ENVS, AGENTS, SIZE = 3, 4, 2, 5
-ACTIONS = {
+ACTIONS: dict[str, ActionSpec] = {
     "discrete": Discrete(3),
     "multi-discrete": MultiDiscrete((2, 3)),
     "continuous": Continuous(low=(-1.0, 0.0), high=(1.0, 4.0)),
@@ -46,7 +46,7 @@ def inputs(sees: CriticSees, mask: jax.Array | None = None) -> Inputs:
 
 @pytest.mark.parametrize("sees", [CriticSees.own, CriticSees.joint])
 @pytest.mark.parametrize("kind", ACTIONS)
-def test_evaluating_what_was_sampled(kind, sees):
+def test_evaluating_what_was_sampled(kind: str, sees: CriticSees) -> None:
     policy, shown = make(ACTIONS[kind], sees), inputs(sees)
     params, carry = policy.init(jax.random.key(0)), policy.initial_carry(ENVS)
     assert params.keys() == {"actor", "critic"} and not policy.recurrent
@@ -60,7 +60,7 @@ def test_evaluating_what_was_sampled(kind, sees):
 
 
 @pytest.mark.parametrize("kind", ACTIONS)
-def test_without_exploring_nothing_is_more_likely(kind):
+def test_without_exploring_nothing_is_more_likely(kind: str) -> None:
     policy, shown = make(ACTIONS[kind], CriticSees.own), inputs(CriticSees.own)
     params, carry = policy.init(jax.random.key(0)), policy.initial_carry(ENVS)
     best, _ = policy.sample(params, shown, carry, jax.random.key(2), False)
@@ -71,7 +71,7 @@ def test_without_exploring_nothing_is_more_likely(kind):
         assert (best.log_prob >= drawn.log_prob).all()
 
 
-def test_only_legal_actions_are_sampled():
+def test_only_legal_actions_are_sampled() -> None:
     mask = jnp.zeros((STEPS, ENVS, AGENTS, 3), bool).at[..., 1].set(True)
     policy = make(ACTIONS["discrete"], CriticSees.own)
     params = policy.init(jax.random.key(0))
@@ -82,7 +82,7 @@ def test_only_legal_actions_are_sampled():
         np.testing.assert_allclose(sampled.log_prob, 0.0, atol=1e-6)
 
 
-def test_one_output_is_everybodys():
+def test_one_output_is_everybodys() -> None:
     policy = make(ACTIONS["discrete"], CriticSees.joint, CriticOutputs.one)
     params, carry = policy.init(jax.random.key(0)), policy.initial_carry(ENVS)
     output = policy.evaluate_critic(params, inputs(CriticSees.joint), carry)

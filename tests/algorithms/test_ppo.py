@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import MakeTeam
 from stubs import context, transitions
 
 from covey.algorithms.base import Hooks, make_optimiser
@@ -27,12 +29,12 @@ from covey.algorithms.ppo import (
     ppo_loss,
     update_minibatch,
 )
-from covey.envs.base import first_step, next_step
+from covey.envs.base import Env, first_step, next_step
 from covey.envs.probes import GROUP, CopyAction, ProbeConfig
 from covey.envs.wrappers import AgentIds, TimeLimit
 from covey.ops.normalisation import Moments
 from covey.ops.sequences import cut, take
-from covey.types import Batch, Discrete, EnvSpec, GroupSpec, Transition
+from covey.types import Batch, Discrete, EnvSpec, GroupSpec, Key, TimeStep, Transition
 
 GAMMA = 0.9
 DISCOUNT = f"algorithm.gamma={GAMMA}"
@@ -52,13 +54,13 @@ mostly_slow = pytest.mark.parametrize(
 
 
 @algorithms
-def test_constant_reward_is_worth_one(trained, algorithm):
+def test_constant_reward_is_worth_one(trained: MakeTeam, algorithm: str) -> None:
     _, values = trained("probe/constant", DISCOUNT, algorithm=algorithm, iterations=30).values()
     np.testing.assert_allclose(values, 1.0, atol=0.02)
 
 
 @mostly_slow
-def test_an_observed_reward_is_worth_what_is_seen(trained, algorithm, model):
+def test_an_observed_reward_is_worth_what_is_seen(trained: MakeTeam, algorithm: str, model: str) -> None:
     team = trained("probe/observed", DISCOUNT, algorithm=algorithm, model=model, iterations=80)
     seen, values = team.values()
     assert set(np.unique(seen)) == {-1.0, 1.0}
@@ -66,7 +68,7 @@ def test_an_observed_reward_is_worth_what_is_seen(trained, algorithm, model):
 
 
 @mostly_slow
-def test_a_delayed_reward_is_discounted(trained, algorithm, model):
+def test_a_delayed_reward_is_discounted(trained: MakeTeam, algorithm: str, model: str) -> None:
     seen, values = trained("probe/delayed", DISCOUNT, algorithm=algorithm, model=model, iterations=80).values()
     np.testing.assert_allclose(values[seen == 0], GAMMA, atol=0.03)
     np.testing.assert_allclose(values[seen == 1], 1.0, atol=0.03)
@@ -76,7 +78,7 @@ def test_a_delayed_reward_is_discounted(trained, algorithm, model):
     "normalised", ["true", pytest.param("false", marks=slow)], ids=["normalised values", "plain values"]
 )
 @cases
-def test_a_time_limit_is_no_end(trained, algorithm, model, normalised):
+def test_a_time_limit_is_no_end(trained: MakeTeam, algorithm: str, model: str, normalised: str) -> None:
     """Worth 1 / (1 − γ), within 2%. Taking the cut for a termination would give at most 4.1 with five steps left."""
     team = trained(
         "probe/truncation",
@@ -94,7 +96,7 @@ def test_a_time_limit_is_no_end(trained, algorithm, model, normalised):
 
 
 @cases
-def test_the_dead_leave_no_trace(trained, algorithm, model):
+def test_the_dead_leave_no_trace(trained: MakeTeam, algorithm: str, model: str) -> None:
     """Agents are worth their own steps left; the 100s that a dead agent is offered reach neither value nor policy."""
     team = trained("probe/death", DISCOUNT, algorithm=algorithm, model=model, iterations=150)
     played = team.transitions(num_steps=4)[GROUP]
@@ -111,14 +113,14 @@ def test_the_dead_leave_no_trace(trained, algorithm, model):
 
 
 @mostly_slow
-def test_copy(trained, algorithm, model):
+def test_copy(trained: MakeTeam, algorithm: str, model: str) -> None:
     team = trained("probe/copy", algorithm=algorithm, model=model, iterations=60)
     assert team.returns()[GROUP] >= 0.95
     assert team.returns(deterministic=False)[GROUP] >= 0.9
 
 
 @mostly_slow
-def test_masked_actions_are_never_taken(trained, algorithm, model):
+def test_masked_actions_are_never_taken(trained: MakeTeam, algorithm: str, model: str) -> None:
     """In training neither: an episode is one step, so a single illegal action would show in a mean above 1."""
     team = trained("probe/masked", algorithm=algorithm, model=model, iterations=60)
     assert team.returns()[GROUP] == 1.0
@@ -127,18 +129,18 @@ def test_masked_actions_are_never_taken(trained, algorithm, model):
 
 
 @algorithms
-def test_many_choices(trained, algorithm):
+def test_many_choices(trained: MakeTeam, algorithm: str) -> None:
     assert trained("probe/choices", algorithm=algorithm, iterations=120).returns()[GROUP] >= 0.95
 
 
 @algorithms
-def test_continuous_target(trained, algorithm):
+def test_continuous_target(trained: MakeTeam, algorithm: str) -> None:
     team = trained("probe/target", "algorithm.entropy_coef=0.0", algorithm=algorithm, iterations=150)
     assert team.returns()[GROUP] >= 0.9
 
 
 @pytest.mark.parametrize("flatten", ["false", pytest.param("true", marks=slow)])
-def test_observations_of_rows(trained, flatten):
+def test_observations_of_rows(trained: MakeTeam, flatten: str) -> None:
     """Averaging rows keeps which number is marked: the product is formed within a row."""
     team = trained("probe/rows", f"model.flatten={flatten}", "algorithm.lr=1e-2", NO_IDS, iterations=200)
     assert team.returns()[GROUP] >= 0.95
@@ -146,7 +148,7 @@ def test_observations_of_rows(trained, flatten):
 
 @slow
 @pytest.mark.parametrize("algorithm", ["mappo", "ippo"])
-def test_memory_needs_memory(trained, algorithm):
+def test_memory_needs_memory(trained: MakeTeam, algorithm: str) -> None:
     overrides = ("algorithm.lr=1e-2", "algorithm.gamma=0.99")
     options = {"algorithm": algorithm, "rollout_length": 10, "num_envs": 64}
     with_memory = trained(
@@ -158,7 +160,7 @@ def test_memory_needs_memory(trained, algorithm):
 
 
 @algorithms
-def test_unlike_groups_learn_side_by_side(trained, algorithm):
+def test_unlike_groups_learn_side_by_side(trained: MakeTeam, algorithm: str) -> None:
     team = trained("probe/groups", algorithm=algorithm, iterations=60)
     returns = team.returns(num_episodes=2048)
     assert returns["copiers"] >= 0.95
@@ -169,7 +171,7 @@ def test_unlike_groups_learn_side_by_side(trained, algorithm):
 
 
 @slow
-def test_lstm_remembers(trained):
+def test_lstm_remembers(trained: MakeTeam) -> None:
     team = trained("probe/memory", "algorithm.lr=1e-2", model="lstm", iterations=150, rollout_length=10, num_envs=64)
     assert team.returns(num_episodes=1024)[GROUP] >= 0.95
 
@@ -189,7 +191,9 @@ def test_lstm_remembers(trained):
         pytest.param("mlp", None, "joint", marks=slow),
     ],
 )
-def test_the_first_minibatch_sees_the_policy_that_acted(fresh, model, sequence_length, critic_sees):
+def test_the_first_minibatch_sees_the_policy_that_acted(
+    fresh: MakeTeam, model: str, sequence_length: int | None, critic_sees: str
+) -> None:
     """Before any step the ratio is 1 and the divergence 0, in the second rollout too, whose sequences begin with
     carries from the first: only if each sequence is learnt with the carry, resets and masks that it was acted with."""
     overrides = ["algorithm.epochs=1", "algorithm.num_minibatches=1", f"algorithm.critic_sees={critic_sees}"]
@@ -201,14 +205,14 @@ def test_the_first_minibatch_sees_the_policy_that_acted(fresh, model, sequence_l
     assert team.metrics[f"{GROUP}/clip_fraction"].max() == 0.0
 
 
-def test_divergence_is_seen_once_there_is_some(fresh):
+def test_divergence_is_seen_once_there_is_some(fresh: MakeTeam) -> None:
     """The test above can fail: after a first minibatch there is a divergence."""
     team = fresh("probe/memory", "algorithm.epochs=2", model="gru", iterations=3, num_envs=8)
     assert team.metrics[f"{GROUP}/kl"].min() > 1e-6
 
 
 @pytest.mark.parametrize("length", [1, 3, 6])
-def test_cut_gives_contiguous_sequences_and_take_turns_them(length):
+def test_cut_gives_contiguous_sequences_and_take_turns_them(length: int) -> None:
     steps, envs = 6, 4
     x = jnp.arange(steps)[:, None] * 100 + jnp.arange(envs)[None]  # 100 t + b
     sequences = np.asarray(cut(x, length))
@@ -230,18 +234,18 @@ def test_cut_gives_contiguous_sequences_and_take_turns_them(length):
     np.testing.assert_array_equal(taken.carry, sequences[[2, 0], 0])
 
 
-def test_next_values_are_the_successors():
+def test_next_values_are_the_successors() -> None:
     """Steps 0..2 of one environment that ends with step 1; the extras of step 3 come from acting on the final step."""
     extras = {"value": jnp.array([10.0, 11.0, 12.0]), "successor_value": jnp.array([20.0, 21.0, 22.0])}
     extras = {name: value[:, None, None] for name, value in extras.items()}
     final = {"value": jnp.full((1, 1), 13.0), "successor_value": jnp.full((1, 1), 23.0)}
-    fields = {field.name: None for field in dataclasses.fields(Transition)}
+    fields: dict[str, Any] = {field.name: None for field in dataclasses.fields(Transition)}
     for last, wanted in (((0, 1, 0), (11.0, 22.0, 13.0)), ((0, 0, 1), (11.0, 12.0, 23.0))):
         transitions = Transition(**fields | {"extras": extras, "last": jnp.array(last, bool)[:, None]})
         np.testing.assert_array_equal(next_values(transitions, final)[:, 0, 0], wanted)
 
 
-def test_a_cut_episode_is_worth_its_true_last_observation(fresh):
+def test_a_cut_episode_is_worth_its_true_last_observation(fresh: MakeTeam) -> None:
     """`successor_value` is the critic's word on `next_observation`, with the memory of the episode that was cut."""
     team = fresh("probe/observed", NO_IDS, model="gru", iterations=2, env=_cut_after_one_step())
     step = team.state.actor.timestep.groups[GROUP]
@@ -264,11 +268,11 @@ def test_a_cut_episode_is_worth_its_true_last_observation(fresh):
     assert not np.allclose(extras[GROUP]["successor_value"], extras[GROUP]["value"])
 
 
-def _cut_after_one_step():
+def _cut_after_one_step() -> Env:
     class Wandering(CopyAction):
         """Shows its number and never ends by itself."""
 
-        def step(self, state, action, key):
+        def step(self, state: Any, action: dict[str, jax.Array], key: jax.Array) -> tuple[Any, TimeStep]:
             state = state + 1.0
             return state, next_step({GROUP: state[:, None]}, {GROUP: state}, terminated=jnp.zeros((), bool))
 
@@ -282,17 +286,17 @@ class WithState(CopyAction):
     """As `copy`, but only the global state tells what the reward will be: the sum of what all agents see."""
 
     @property
-    def spec(self):
+    def spec(self) -> EnvSpec:
         return dataclasses.replace(super().spec, state_shape=(3,))
 
-    def _state(self, seen):
+    def _state(self, seen: jax.Array) -> jax.Array:
         return jnp.concatenate([seen, seen.sum(keepdims=True)])
 
-    def reset(self, key):
+    def reset(self, key: jax.Array) -> tuple[Any, TimeStep]:
         seen = jax.random.rademacher(key, (self.agents,), jnp.float32)
         return seen, first_step({GROUP: jnp.zeros((self.agents, 1))}, state=self._state(seen))
 
-    def step(self, state, action, key):
+    def step(self, state: Any, action: dict[str, jax.Array], key: jax.Array) -> tuple[Any, TimeStep]:
         timestep = next_step(
             {GROUP: jnp.zeros((self.agents, 1))},
             {GROUP: state.sum()},
@@ -303,7 +307,7 @@ class WithState(CopyAction):
 
 
 @pytest.mark.parametrize("normalised", ["true", pytest.param("false", marks=slow)])
-def test_a_critic_sees_the_state(fresh, normalised):
+def test_a_critic_sees_the_state(fresh: MakeTeam, normalised: str) -> None:
     """Observations are zeros, so nothing else could explain the returns."""
     env = AgentIds(TimeLimit(WithState(ProbeConfig()), 10))
     normalise = f"algorithm.observation_normalisation={normalised}"
@@ -311,11 +315,11 @@ def test_a_critic_sees_the_state(fresh, normalised):
     assert team.metrics[f"{GROUP}/explained_variance"][-10:].mean() > 0.95
 
 
-def test_a_joint_critic_sees_the_others(fresh):
+def test_a_joint_critic_sees_the_others(fresh: MakeTeam) -> None:
     """The reward is what the other agent sees, which is independent of what one sees oneself."""
 
     class Others(CopyAction):
-        def step(self, state, action, key):
+        def step(self, state: Any, action: dict[str, jax.Array], key: jax.Array) -> tuple[Any, TimeStep]:
             return state, next_step({GROUP: state[:, None]}, {GROUP: state[::-1]}, terminated=jnp.ones((), bool))
 
     env = AgentIds(TimeLimit(Others(ProbeConfig()), 10))
@@ -323,31 +327,31 @@ def test_a_joint_critic_sees_the_others(fresh):
     assert team.metrics[f"{GROUP}/explained_variance"][-10:].mean() > 0.9
 
 
-def test_a_critic_with_one_output_gives_all_agents_the_same(fresh):
+def test_a_critic_with_one_output_gives_all_agents_the_same(fresh: MakeTeam) -> None:
     for outputs, same in (("one", True), ("per_agent", False)):
         team = fresh("probe/copy", f"algorithm.critic_outputs={outputs}", algorithm="mappo", iterations=0)
         _, values = team.values(num_steps=2)
         assert np.array_equal(values[..., 0], values[..., 1]) == same
 
 
-def test_critic_sees_state_needs_one(fresh):
+def test_critic_sees_state_needs_one(fresh: MakeTeam) -> None:
     with pytest.raises(ValueError, match="no global state"):
         fresh("probe/copy", "algorithm.critic_sees=state", iterations=0)
 
 
-def test_the_two_names_differ_in_one_field():
+def test_the_two_names_differ_in_one_field() -> None:
     assert dataclasses.replace(IPPO, critic_sees=CriticSees.auto) == MAPPO
 
 
 @algorithms
-def test_separate_parameters(fresh, algorithm):
+def test_separate_parameters(fresh: MakeTeam, algorithm: str) -> None:
     """All agents see the same and earn by different actions: parameters that are shared could earn 0.5."""
 
     class Roles(CopyAction):
-        def reset(self, key):
+        def reset(self, key: jax.Array) -> tuple[Any, TimeStep]:
             return super().reset(key)[0], first_step({GROUP: jnp.zeros((self.agents, 1))})
 
-        def step(self, state, action, key):
+        def step(self, state: Any, action: dict[str, jax.Array], key: jax.Array) -> tuple[Any, TimeStep]:
             reward = (action[GROUP] == jnp.arange(self.agents)).astype(jnp.float32)
             return state, next_step(
                 {GROUP: jnp.zeros((self.agents, 1))}, {GROUP: reward}, terminated=jnp.ones((), bool)
@@ -362,7 +366,7 @@ def test_separate_parameters(fresh, algorithm):
     assert team.learner[GROUP].params["critic"]["head"]["kernel"].shape[0] == 2
 
 
-def test_agent_ids_let_shared_parameters_play_roles(trained):
+def test_agent_ids_let_shared_parameters_play_roles(trained: MakeTeam) -> None:
     team = trained("probe/copy", iterations=0)
     assert team.env.spec.groups[GROUP].observation_shape == (3,)
     without = trained("probe/copy", NO_IDS, iterations=0)
@@ -372,11 +376,11 @@ def test_agent_ids_let_shared_parameters_play_roles(trained):
 # ------------------------------------------------------------------------------------------------ switches and hooks
 
 
-def test_observation_normalisation_learns_from_awkward_scales(fresh):
+def test_observation_normalisation_learns_from_awkward_scales(fresh: MakeTeam) -> None:
     """Observations around 1000 with a spread of 0.25."""
 
     class Awkward(CopyAction):
-        def reset(self, key):
+        def reset(self, key: jax.Array) -> tuple[Any, TimeStep]:
             seen, _ = super().reset(key)
             return seen, first_step({GROUP: 1000.0 + 0.5 * seen[:, None]})
 
@@ -392,7 +396,7 @@ def test_observation_normalisation_learns_from_awkward_scales(fresh):
 
 
 @slow
-def test_normalised_observations_keep_the_first_minibatch_in_step(fresh):
+def test_normalised_observations_keep_the_first_minibatch_in_step(fresh: MakeTeam) -> None:
     """The moments change after the update, so an iteration learns with those that it acted with."""
     overrides = ("algorithm.epochs=1", "algorithm.num_minibatches=1", "algorithm.observation_normalisation=true")
     team = fresh("probe/memory", *overrides, model="gru", iterations=4, num_envs=8)
@@ -401,12 +405,12 @@ def test_normalised_observations_keep_the_first_minibatch_in_step(fresh):
 
 @slow
 @pytest.mark.parametrize("kind", [kind.name for kind in AdvantageNormalisation])
-def test_advantage_normalisations_learn(fresh, kind):
+def test_advantage_normalisations_learn(fresh: MakeTeam, kind: str) -> None:
     assert fresh("probe/copy", f"algorithm.advantage_normalisation={kind}", iterations=100).returns()[GROUP] >= 0.95
 
 
 @slow
-def test_advantage_normalisation_takes_out_the_rewards_scale(fresh):
+def test_advantage_normalisation_takes_out_the_rewards_scale(fresh: MakeTeam) -> None:
     """Whole batches, one step: rewards a thousand times as large give the same policy, and without it they do not."""
     big = Hooks(batch=lambda group, t: dataclasses.replace(t, reward=t.reward * 1000.0))
     options = ("algorithm.epochs=1", "algorithm.num_minibatches=1", "algorithm.gae_lambda=0.0", "algorithm.gamma=0.0")
@@ -421,7 +425,7 @@ def test_advantage_normalisation_takes_out_the_rewards_scale(fresh):
     assert norms["batch"][1] < 5 * norms["batch"][0]
 
 
-def test_clipped_value_loss_learns_values(fresh):
+def test_clipped_value_loss_learns_values(fresh: MakeTeam) -> None:
     team = fresh("probe/observed", "algorithm.value_clip=0.2", DISCOUNT, iterations=80)
     seen, values = team.values()
     np.testing.assert_allclose(values, seen, atol=0.15)
@@ -430,15 +434,15 @@ def test_clipped_value_loss_learns_values(fresh):
 class Jackpot(CopyAction):
     """One step. One agent in 250 sees a 1, and earns 1,000; the others see a 0 and earn nothing."""
 
-    def reset(self, key):
+    def reset(self, key: jax.Array) -> tuple[Any, TimeStep]:
         seen = jax.random.bernoulli(key, 0.004, (self.agents,)).astype(jnp.float32)
         return seen, first_step({GROUP: seen[:, None]})
 
-    def step(self, state, action, key):
+    def step(self, state: Any, action: dict[str, jax.Array], key: jax.Array) -> tuple[Any, TimeStep]:
         return state, next_step({GROUP: state[:, None]}, {GROUP: 1000.0 * state}, terminated=jnp.ones((), bool))
 
 
-def test_a_rare_reward_is_worth_what_it_is(fresh):
+def test_a_rare_reward_is_worth_what_it_is(fresh: MakeTeam) -> None:
     """Sixteen deviations above the mean: clipped at ten, as observations are, it was learned as 630."""
     env = TimeLimit(Jackpot(ProbeConfig(num_agents=2)), 10)
     fields = (NO_IDS, "algorithm.advantage_normalisation=none", "algorithm.max_grad_norm=10")
@@ -448,7 +452,7 @@ def test_a_rare_reward_is_worth_what_it_is(fresh):
     np.testing.assert_allclose(values[seen == 1], 1000.0, rtol=0.03)
 
 
-def test_clipped_values_by_hand():
+def test_clipped_values_by_hand() -> None:
     """Acting gave an output of 0.3, and the target is 0. At 0.3 nothing is clipped: the loss is 0.3². An output of
     −0.05 moved by more than the 0.2 that are allowed: it counts as 0.1, and has no gradient."""
     weight, target = jnp.ones(1), jnp.zeros(1)
@@ -461,7 +465,7 @@ def test_clipped_values_by_hand():
         assert float(jax.grad(loss)(output, clip)) == pytest.approx(slope)
 
 
-def test_clipped_values_learn_from_the_first_iteration(fresh):
+def test_clipped_values_learn_from_the_first_iteration(fresh: MakeTeam) -> None:
     """Normalised values: the first targets move the moments far from where they were when acting."""
     fields = ("algorithm.value_clip=0.2", "algorithm.gamma=0.99", "algorithm.epochs=1", "algorithm.num_minibatches=1")
     team = fresh("probe/truncation", *fields, iterations=1)
@@ -472,12 +476,12 @@ def test_clipped_values_learn_from_the_first_iteration(fresh):
     assert team.metrics["agents/critic_grad_norm"][0] > 0.01
 
 
-def test_schedules_reach_the_optimiser(fresh):
+def test_schedules_reach_the_optimiser(fresh: MakeTeam) -> None:
     linear = fresh("probe/copy", "algorithm.lr_schedule=linear", "algorithm.lr=1e-2", iterations=4)
     np.testing.assert_allclose(linear.metrics[f"{GROUP}/lr"], [1e-2, 7.5e-3, 5e-3, 2.5e-3], rtol=1e-5)
 
 
-def test_minibatch_size_sets_their_number(fresh):
+def test_minibatch_size_sets_their_number(fresh: MakeTeam) -> None:
     """64 frames in minibatches of 16: four updates of Adam in an epoch."""
     for size, updates in ((16, 4),):
         team = fresh(
@@ -492,24 +496,24 @@ def test_minibatch_size_sets_their_number(fresh):
         assert [int(count) for count in counts] == [3 * updates]
 
 
-def test_minibatches_must_divide_the_sequences(fresh):
+def test_minibatches_must_divide_the_sequences(fresh: MakeTeam) -> None:
     with pytest.raises(ValueError, match="do not divide"):
         fresh("probe/memory", "algorithm.num_minibatches=16", model="gru", iterations=1, num_envs=8)
 
 
-def test_a_batch_hook_changes_what_is_learnt(fresh):
+def test_a_batch_hook_changes_what_is_learnt(fresh: MakeTeam) -> None:
     """A hook that turns rewards around teaches to name the other number."""
     hooks = Hooks(batch=lambda group, t: dataclasses.replace(t, reward=-t.reward))
     team = fresh("probe/copy", iterations=60, hooks=hooks)
     assert team.returns()[GROUP] <= 0.05
 
 
-def test_a_loss_hook_is_part_of_the_gradient(fresh):
+def test_a_loss_hook_is_part_of_the_gradient(fresh: MakeTeam) -> None:
     """A strong pull of all parameters to zero leaves none of them far from it, and its metric is reported."""
 
-    def pull(group, params, samples):
+    def pull(group: str, params: Any, samples: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
         assert group == GROUP and samples.reset.ndim == 2
-        size = sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(params))
+        size = sum((jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(params)), jnp.float32(0))
         return 100.0 * size, {"size": size}
 
     team = fresh("probe/copy", "algorithm.lr=1e-2", iterations=60, hooks=Hooks(loss=pull))
@@ -517,13 +521,13 @@ def test_a_loss_hook_is_part_of_the_gradient(fresh):
     assert sizes[-1] < 0.01 * sizes[0]
 
 
-def test_a_metrics_hook_sees_and_changes_the_metrics(fresh):
+def test_a_metrics_hook_sees_and_changes_the_metrics(fresh: MakeTeam) -> None:
     hooks = Hooks(metrics=lambda metrics: metrics | {"double": 2.0 * metrics[f"{GROUP}/entropy"]})
     team = fresh("probe/copy", iterations=3, hooks=hooks)
     np.testing.assert_allclose(team.metrics["double"], 2 * team.metrics[f"{GROUP}/entropy"], rtol=1e-6)
 
 
-def test_entropy_coefficient_keeps_the_policy_random(trained, fresh):
+def test_entropy_coefficient_keeps_the_policy_random(trained: MakeTeam, fresh: MakeTeam) -> None:
     keen = trained("probe/copy", iterations=60)
     shy = fresh("probe/copy", "algorithm.entropy_coef=10.0", iterations=60)
     assert keen.metrics[f"{GROUP}/entropy"][-1] < 0.4
@@ -534,7 +538,7 @@ def test_entropy_coefficient_keeps_the_policy_random(trained, fresh):
     ("field", "value"),
     [("lr", 0.0), ("clip", -1.0), ("gamma", 1.5), ("gae_lambda", -0.1), ("epochs", 0), ("num_minibatches", 0)],
 )
-def test_impossible_values_are_refused(field, value):
+def test_impossible_values_are_refused(field: str, value: Any) -> None:
     with pytest.raises(ValueError, match=field):
         dataclasses.replace(IPPO, **{field: value})
 
@@ -545,11 +549,11 @@ def test_impossible_values_are_refused(field, value):
 def told_policy() -> TeamPolicy:
     """Its parameters say what it answers: `log_prob`, `entropy` and `output`, and to an observation `w · o`."""
 
-    def evaluate(params, inputs, carry, raw_action, noise):
+    def evaluate(params: Any, inputs: Any, carry: Any, raw_action: Any, noise: Any) -> Evaluated:
         actor, critic = params["actor"], params["critic"]
         return Evaluated(log_prob=actor["log_prob"], entropy=actor["entropy"], output=critic["output"])
 
-    def sample(params, inputs, carry, key, explore):
+    def sample(params: Any, inputs: Any, carry: Any, key: jax.Array, explore: Any) -> tuple[Sampled, Any]:
         output = inputs.critic_input[..., 0] * params["critic"]["output"]
         zeros = jnp.zeros_like(output)
         return Sampled(raw_action=zeros.astype(jnp.int32), log_prob=zeros, output=output), carry
@@ -566,7 +570,7 @@ def told_policy() -> TeamPolicy:
     )
 
 
-def told_ppo(num_agents: int, sees: CriticSees = CriticSees.own, **fields) -> Ppo:
+def told_ppo(num_agents: int, sees: CriticSees = CriticSees.own, **fields: Any) -> Ppo:
     config = dataclasses.replace(IPPO, **fields)
     groups = {GROUP: GroupSpec(num_agents=num_agents, observation_shape=(1,), action=Discrete(2))}
     return Ppo(
@@ -580,7 +584,7 @@ def told_ppo(num_agents: int, sees: CriticSees = CriticSees.own, **fields) -> Pp
     )
 
 
-def told_samples(log_prob, advantage, target, weight) -> Samples:
+def told_samples(log_prob: Any, advantage: Any, target: Any, weight: Any) -> Samples:
     """`[L, N, A]` of each, as a loss takes them, or `[N, L, A]`, as minibatches are taken from."""
     log_prob, advantage, target, weight = (jnp.asarray(x, jnp.float32) for x in (log_prob, advantage, target, weight))
     nothing = jnp.zeros((*log_prob.shape, 1))
@@ -609,14 +613,14 @@ NEW = {
 }
 
 
-def loss_by_hand(params, coefficients=COEFFICIENTS):
+def loss_by_hand(params: Any, coefficients: Any = COEFFICIENTS) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Targets of 4 and 2 are 1 and 0 under moments of mean 2 and deviation 2."""
     samples = told_samples([[[0.0, 0.0, 0.0]]], [[[1.0, -1.0, 99.0]]], [[[4.0, 2.0, 9.0]]], [[[1.5, 1.5, 0.0]]])
     moments = Moments(weight=jnp.ones(()), mean=jnp.float32(2.0), variance=jnp.float32(4.0))
     return ppo_loss(params, told_ppo(3), samples, moments, coefficients)
 
 
-def test_ppo_loss_by_hand():
+def test_ppo_loss_by_hand() -> None:
     loss, metrics = loss_by_hand(NEW)
     assert float(metrics["policy_loss"]) == pytest.approx(-(1.2 - 0.8) / 2)
     assert float(metrics["entropy"]) == pytest.approx(0.4)
@@ -626,7 +630,7 @@ def test_ppo_loss_by_hand():
     assert float(loss) == pytest.approx(-0.2 - 0.1 * 0.4 + 0.5 * 4.5)
 
 
-def test_the_slope_of_the_ppo_loss_by_hand():
+def test_the_slope_of_the_ppo_loss_by_hand() -> None:
     grads = jax.grad(lambda params: loss_by_hand(params)[0])(NEW)
     np.testing.assert_array_equal(grads["actor"]["log_prob"], 0.0)  # both are clipped
     np.testing.assert_allclose(grads["actor"]["entropy"][0, 0], [-0.05, -0.05, 0.0], rtol=1e-6)
@@ -635,7 +639,7 @@ def test_the_slope_of_the_ppo_loss_by_hand():
     np.testing.assert_allclose(wide["actor"]["log_prob"][0, 0], [-1.5 / 2, 0.5 / 2, 0.0], rtol=1e-5)
 
 
-def test_samples_have_advantages_by_hand():
+def test_samples_have_advantages_by_hand() -> None:
     """γ = λ = ½: values 1 and 2, then 3 for what comes after; rewards of 1. The second agent terminates at once."""
     ppo = told_ppo(2, gamma=0.5, gae_lambda=0.5)
     values = jnp.array([[[1.0, 1.0]], [[2.0, 2.0]]])
@@ -646,7 +650,8 @@ def test_samples_have_advantages_by_hand():
         extras={name: values for name in ("value", "successor_value", "raw_action", "log_prob")},
     )
     final = jax.tree.map(lambda x: x[None], first_step({GROUP: jnp.full((2, 1), 3.0)}))
-    samples = make_samples(ppo, init(ppo, jax.random.key(0)), Batch(transitions={GROUP: steps}, final=final), None)
+    batch, no_key = Batch(transitions={GROUP: steps}, final=final), cast(Key, None)  # there is nothing to draw
+    samples = make_samples(ppo, init(ppo, jax.random.key(0)), batch, no_key)
     assert samples.advantage.shape == (2, 1, 2)  # two sequences of one step
     second = 1.0 + 0.5 * 3.0 - 2.0
     np.testing.assert_allclose(samples.advantage[:, 0, 0], [1.0 + 0.5 * 2.0 - 1.0 + 0.25 * second, second])
@@ -655,7 +660,7 @@ def test_samples_have_advantages_by_hand():
     np.testing.assert_allclose(samples.weight[:, 0], [[4 / 3, 4 / 3], [4 / 3, 0.0]], rtol=1e-6)
 
 
-def test_a_minibatch_is_its_samples_and_no_others():
+def test_a_minibatch_is_its_samples_and_no_others() -> None:
     """Advantages of 1 and 3 become −1 and 1, and with ratios of 1 their mean is nothing. Adam's first step is as long
     as the learning rate, against the slope: the critic gives 1 for targets of 0."""
     ppo = told_ppo(1, value_normalisation=False)
@@ -678,7 +683,7 @@ def test_a_minibatch_is_its_samples_and_no_others():
 
 
 @pytest.mark.parametrize("normalised", [True, False])
-def test_what_critics_are_shown_by_hand(normalised):
+def test_what_critics_are_shown_by_hand(normalised: bool) -> None:
     """One step of one environment with two agents, seen in deviations of 2 from 1, and a state in those of 1 from 0."""
     observation, state = jnp.array([[[[3.0], [5.0]]]]), jnp.array([[[7.0, 30.0]]])
     for sees, plain, in_deviations in (
@@ -688,7 +693,7 @@ def test_what_critics_are_shown_by_hand(normalised):
     ):
         ppo = told_ppo(2, sees, observation_normalisation=normalised)
         one = jnp.ones(())
-        acting = dataclasses.replace(
+        acting: Any = dataclasses.replace(
             init(ppo, jax.random.key(0)),
             observation_moments=Moments(weight=one, mean=jnp.ones(1), variance=jnp.full(1, 4.0)),
             state_moments=Moments(weight=one, mean=jnp.zeros(2), variance=jnp.ones(2)),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import MakeTeam
 from stubs import GROUP, constant_network, context, transitions
 
 from covey.algorithms.base import make_algorithm, make_optimiser
@@ -24,7 +27,7 @@ ALONE = "algorithm.mixer=none"
 
 
 @pytest.mark.parametrize("model", ["mlp", pytest.param("gru", marks=slow)])
-def test_a_time_limit_is_no_end(trained, model):
+def test_a_time_limit_is_no_end(trained: MakeTeam, model: str) -> None:
     """Worth 1 / (1 − γ); taking the cut for a termination would give at most 3.4 with five steps left."""
     team = trained(
         "probe/truncation", DISCOUNT, ALONE, "task.time_limit=5", algorithm="pqn", model=model, iterations=150
@@ -33,26 +36,27 @@ def test_a_time_limit_is_no_end(trained, model):
 
 
 @pytest.mark.parametrize("mixer", ["sum", pytest.param("none", marks=slow)])
-def test_the_best_action_is_found(trained, mixer):
+def test_the_best_action_is_found(trained: MakeTeam, mixer: str) -> None:
     team = trained("probe/copy", DISCOUNT, f"algorithm.mixer={mixer}", algorithm="pqn", iterations=60)
     assert team.returns()["agents"] > 0.98
 
 
 @slow
-def test_illegal_actions_are_not_believed(trained):
+def test_illegal_actions_are_not_believed(trained: MakeTeam) -> None:
     team = trained("probe/masked", DISCOUNT, algorithm="pqn", iterations=60)
     assert team.returns()["agents"] == pytest.approx(1.0, abs=0.01)
 
 
 @pytest.mark.parametrize("fields", [{"lr": 0}, {"q_lambda": 1.5}, {"epochs": 0}, {"mixer": Mixing.monotonic}])
-def test_impossible_fields_are_refused(fields):
+def test_impossible_fields_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         dataclasses.replace(PQN, **fields)
 
 
-def test_layer_norm_is_on_unless_the_user_says_otherwise(tmp_path):
+def test_layer_norm_is_on_unless_the_user_says_otherwise(tmp_path: Path) -> None:
     def norm(*words: str) -> Norm:
-        return compose(["task=probe/copy", *words]).model.config.norm
+        found: Norm = compose(["task=probe/copy", *words]).model.config.norm
+        return found
 
     assert norm("algorithm=pqn") is Norm.layer and norm("algorithm=pqn", "model=cnn") is Norm.layer
     assert norm("algorithm=pqn", "model.norm=none") is Norm.none
@@ -63,10 +67,11 @@ def test_layer_norm_is_on_unless_the_user_says_otherwise(tmp_path):
     compose(["task=probe/copy", "algorithm=pqn", "model=sequence"])  # whose stages have norms of their own
 
 
-def test_layer_norm_of_groups_of_agents():
+def test_layer_norm_of_groups_of_agents() -> None:
     def norm(*words: str) -> Norm:
         model = compose(["task=probe/groups", *words]).model
-        return model.groups.get("guessers", model).config.norm
+        found: Norm = model.groups.get("guessers", model).config.norm
+        return found
 
     member = "algorithm.groups.guessers=pqn"
     assert norm("algorithm=pqn", "model.groups.guessers=gru") is Norm.layer
@@ -79,7 +84,7 @@ def test_layer_norm_of_groups_of_agents():
     assert compose(["task=probe/groups", "algorithm=ippo", member]).model.config.norm is Norm.none
 
 
-def test_layer_norm_from_python():
+def test_layer_norm_from_python() -> None:
     params = jax.eval_shape(make_algorithm("pqn", make_env("probe/copy").spec).init, jax.random.key(0))["agents"].params
     assert "norms" in params["model"]["mlp"]
 
@@ -89,7 +94,7 @@ def test_layer_norm_from_python():
 NEXT = jnp.array([[[[1.0, 4.0], [6.0, 2.0]]], [[[8.0, 3.0], [5.0, 10.0]]]])  # best 4 and 6, then 8 and 10
 
 
-def test_targets_of_each_agent_by_hand():
+def test_targets_of_each_agent_by_hand() -> None:
     """γ = λ = ½: G_1 = 1 + ½ v, and G_0 = 1 + ½ (½ v + ½ G_1). The second agent terminates with the first step."""
     steps = transitions(jnp.ones((2, 1, 2)))
     target, counts = pqn_targets(steps, NEXT, team=False, gamma=0.5, q_lambda=0.5)
@@ -104,7 +109,7 @@ def test_targets_of_each_agent_by_hand():
     np.testing.assert_allclose(target[0, 0], [1 + 0.5 * 4, 1 + 0.5 * 6])  # nothing is read from the next episode
 
 
-def test_targets_of_the_team_by_hand():
+def test_targets_of_the_team_by_hand() -> None:
     """Of the first agent only its first action is legal; the second dies with the first step."""
     mask = jnp.ones((2, 1, 2, 2), bool).at[:, :, 0, 1].set(False)
     steps = transitions(
@@ -131,7 +136,7 @@ def told(mixer: Mixing) -> Pqn:
     )
 
 
-def told_samples(target) -> Samples:
+def told_samples(target: Any) -> Samples:
     """Three sequences of one step `[N, L, …]`: agents took actions 1 and 0; of the last, the second is dead."""
     target = jnp.asarray(target, jnp.float32)
     return Samples(
@@ -148,7 +153,7 @@ def told_samples(target) -> Samples:
 VALUES = jnp.array([[1.0, 2.0], [5.0, 4.0]])  # taken: 2 and 5, together 7, or 2 without the dead
 
 
-def test_q_loss_by_hand():
+def test_q_loss_by_hand() -> None:
     samples = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), told_samples([[7.0], [5.0], [5.0]]))
     loss, metrics = q_loss(VALUES, told(Mixing.sum), samples)
     assert float(loss) == pytest.approx((0.0 + 4.0 + 9.0) / 3)
@@ -157,7 +162,7 @@ def test_q_loss_by_hand():
     assert float(q_loss(VALUES, told(Mixing.none), samples)[0]) == pytest.approx((0.0 + 4.0) / 2)
 
 
-def test_a_minibatch_moves_the_actions_that_were_taken():
+def test_a_minibatch_moves_the_actions_that_were_taken() -> None:
     """By Adam's first step, as long as the learning rate; the sample that is left out would say otherwise."""
     pqn = told(Mixing.sum)
     state = PqnState(params=VALUES, optimiser=pqn.optimiser.init(VALUES), epsilon=jnp.ones(()), coefficients={})

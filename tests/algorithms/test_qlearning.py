@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import MakeTeam, Team
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stubs import GROUP, constant_network, context, transitions
@@ -19,6 +21,7 @@ from covey.algorithms.qlearning import (
     VDN,
     QLearning,
     QLearningConfig,
+    QState,
     best_values,
     make_mixer,
     mix,
@@ -37,7 +40,7 @@ GAMMA = 0.8
 DISCOUNT = f"algorithm.gamma={GAMMA}"
 
 
-def q_value(team) -> float:
+def q_value(team: Team) -> float:
     """The mean of the values learned, at the end of training."""
     return float(team.metrics["agents/q_value"][-1])
 
@@ -46,26 +49,26 @@ def q_value(team) -> float:
     ("algorithm", "model"),
     [("qmix", "mlp"), *(pytest.param(*pair, marks=slow) for pair in (("iql", "gru"), ("iql", "mlp"), ("vdn", "gru")))],
 )
-def test_a_time_limit_is_no_end(trained, algorithm, model):
+def test_a_time_limit_is_no_end(trained: MakeTeam, algorithm: str, model: str) -> None:
     """Worth 1 / (1 − γ); taking the cut for a termination would give at most 3.4 with five steps left."""
     team = trained("probe/truncation", DISCOUNT, "task.time_limit=5", algorithm=algorithm, model=model, iterations=120)
     assert q_value(team) == pytest.approx(1 / (1 - GAMMA), rel=0.03)
 
 
 @pytest.mark.parametrize("n_step", [3, pytest.param(1, marks=slow)])
-def test_a_delayed_reward_is_discounted(trained, n_step):
+def test_a_delayed_reward_is_discounted(trained: MakeTeam, n_step: int) -> None:
     """Half of the steps are worth γ, half 1."""
     team = trained("probe/delayed", DISCOUNT, f"algorithm.n_step={n_step}", algorithm="iql", iterations=80)
     assert q_value(team) == pytest.approx((1 + GAMMA) / 2, abs=0.05)
 
 
 @algorithms
-def test_the_best_action_is_found(trained, algorithm):
+def test_the_best_action_is_found(trained: MakeTeam, algorithm: str) -> None:
     returns = trained("probe/copy", DISCOUNT, algorithm=algorithm, iterations=60).returns()
     assert returns["agents"] == pytest.approx(1.0, abs=0.01)
 
 
-def test_illegal_actions_are_never_taken_nor_believed(trained):
+def test_illegal_actions_are_never_taken_nor_believed(trained: MakeTeam) -> None:
     team = trained("probe/masked", DISCOUNT, algorithm="iql", iterations=60)
     played = team.transitions()["agents"]
     legal = np.take_along_axis(played.action_mask, played.action[..., None], -1)
@@ -73,7 +76,7 @@ def test_illegal_actions_are_never_taken_nor_believed(trained):
     assert team.returns()["agents"] == pytest.approx(1.0, abs=0.01)
 
 
-def test_the_dead_earn_nothing(trained):
+def test_the_dead_earn_nothing(trained: MakeTeam) -> None:
     """Of two agents one earns 1 in two steps and one in four: the team 1, 1, ½, ½, as it is reported."""
     team = trained("probe/death", DISCOUNT, "task.num_agents=2", algorithm="vdn", iterations=80)
     values = [0.5]
@@ -84,7 +87,7 @@ def test_the_dead_earn_nothing(trained):
 
 
 @slow
-def test_memory_is_needed_and_used(trained):
+def test_memory_is_needed_and_used(trained: MakeTeam) -> None:
     team = trained("probe/memory", algorithm="iql", model="gru", iterations=400)
     assert team.returns()["agents"] == pytest.approx(1.0, abs=0.05)
 
@@ -92,12 +95,12 @@ def test_memory_is_needed_and_used(trained):
 @pytest.mark.parametrize(
     "extra", [("buffer.prioritised=true",), pytest.param(("algorithm.target_interval=20",), marks=slow)]
 )
-def test_variants_learn_too(trained, extra):
+def test_variants_learn_too(trained: MakeTeam, extra: tuple[str]) -> None:
     assert trained("probe/copy", DISCOUNT, *extra, algorithm="iql", iterations=60).returns()["agents"] > 0.98
 
 
 @slow
-def test_burn_in_is_not_learned_from(trained):
+def test_burn_in_is_not_learned_from(trained: MakeTeam) -> None:
     """With burn-in, stored carries only start the memory; the probe is still worth 1 / (1 − γ)."""
     team = trained(
         "probe/truncation",
@@ -113,7 +116,7 @@ def test_burn_in_is_not_learned_from(trained):
     assert team.algorithm.sequence_length == 8
 
 
-def joint_values(team, config) -> np.ndarray:
+def joint_values(team: Team, config: QLearningConfig) -> np.ndarray:
     """Q_tot of the two-step game `[place, action of the first agent, of the second]`, by the networks learned."""
     spec, params = team.env.spec, team.learner["agents"].params
     network = make_network(
@@ -128,6 +131,7 @@ def joint_values(team, config) -> np.ndarray:
     values = network.apply(params["network"], seen, (), jnp.zeros((1, 3), bool))[0][0]  # [place, agent, action]
     pairs = jnp.stack([values[:, 0][:, [0, 0, 1, 1]], values[:, 1][:, [0, 1, 0, 1]]], -1)  # [place, pair, agent]
     mixer = make_mixer(config, spec, "agents")
+    assert mixer is not None
     mixed = mixer.apply(params["mixer"], pairs, jnp.repeat(place[:, None], 4, 1))
     return np.asarray(mixed).reshape(3, 2, 2)
 
@@ -135,7 +139,7 @@ def joint_values(team, config) -> np.ndarray:
 TWO_STEP = ("algorithm.gamma=1.0", "algorithm.epsilon_end=1.0", "experiment.updates=16")  # every action alike, always
 
 
-def test_qmix_finds_that_agreeing_is_worth_8(trained):
+def test_qmix_finds_that_agreeing_is_worth_8(trained: MakeTeam) -> None:
     team = trained("probe/two_step", *TWO_STEP, algorithm="qmix", iterations=250)
     assert team.returns()["agents"] == pytest.approx(8.0)
     values = joint_values(team, QMIX)
@@ -144,7 +148,7 @@ def test_qmix_finds_that_agreeing_is_worth_8(trained):
     np.testing.assert_allclose(values[0].max(axis=1), [7, 8], atol=0.3)
 
 
-def test_qmix_finds_the_same_in_a_fixed_set_of_transitions(fresh):
+def test_qmix_finds_the_same_in_a_fixed_set_of_transitions(fresh: MakeTeam) -> None:
     """Recorded once at random; then nothing acts any more, and the algorithm does not know."""
     team = fresh("probe/two_step", *TWO_STEP, algorithm="qmix", iterations=0)
     recorded = team.transitions(num_envs=32, num_steps=64)  # with ε = 1: at random
@@ -158,7 +162,7 @@ def test_qmix_finds_the_same_in_a_fixed_set_of_transitions(fresh):
     np.testing.assert_allclose(joint_values(learned, QMIX)[2], [[0, 1], [1, 8]], atol=0.5)
 
 
-def test_a_sum_of_values_settles_for_7(trained):
+def test_a_sum_of_values_settles_for_7(trained: MakeTeam) -> None:
     """The best sum for ((0, 1), (1, 8)) by least squares is ((−1.5, 2.5), (2.5, 6.5)), so that 7 looks better."""
     team = trained("probe/two_step", *TWO_STEP, algorithm="vdn", iterations=250)
     assert team.returns()["agents"] == pytest.approx(7.0)
@@ -169,7 +173,7 @@ def test_a_sum_of_values_settles_for_7(trained):
 
 
 @jax.jit
-def slopes_of_a_mixer(key):
+def slopes_of_a_mixer(key: jax.Array) -> Any:
     """By each agent's value, with parameters, values and states drawn."""
     mixer = make_monotonic_mixer(num_agents=3, state_shape=(4,), hidden_size=8, hyper_size=8)
     key_params, key_values, key_state = jax.random.split(key, 3)
@@ -180,13 +184,13 @@ def slopes_of_a_mixer(key):
 
 @settings(deadline=None, max_examples=100)
 @given(st.integers(0, 2**31 - 1))
-def test_the_mixer_rises_in_every_agents_value(seed):
+def test_the_mixer_rises_in_every_agents_value(seed: int) -> None:
     slopes = slopes_of_a_mixer(jax.random.key(seed))
     assert (slopes >= 0).all()
     assert jnp.abs(slopes).sum() > 0
 
 
-def test_at_first_the_mixer_leaves_it_to_the_agents():
+def test_at_first_the_mixer_leaves_it_to_the_agents() -> None:
     """Where their values are nothing, the team's is nothing, whatever the state; and theirs count."""
     mixer = make_monotonic_mixer(num_agents=3, state_shape=(4,), bias_gain=0.01)
     params, states = mixer.init(jax.random.key(0)), jax.random.normal(jax.random.key(1), (100, 4))
@@ -197,12 +201,12 @@ def test_at_first_the_mixer_leaves_it_to_the_agents():
 @pytest.mark.parametrize(
     "fields", [{"lr": 0}, {"gamma": 1.5}, {"n_step": 0}, {"burn_in": -1}, {"epsilon_fraction": 2.0}]
 )
-def test_impossible_fields_are_refused(fields):
+def test_impossible_fields_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         dataclasses.replace(IQL, **fields)
 
 
-def test_continuous_actions_are_refused(fresh):
+def test_continuous_actions_are_refused(fresh: MakeTeam) -> None:
     with pytest.raises(ValueError, match="continuous_actions=false"):
         fresh("vmas/navigation", "task.continuous_actions=true", algorithm="iql", iterations=0)
 
@@ -210,7 +214,7 @@ def test_continuous_actions_are_refused(fresh):
 # ------------------------------------------------------------------------------------------------- functions by name
 
 
-def told(config: QLearningConfig, **fields) -> QLearning:
+def told(config: QLearningConfig, **fields: Any) -> QLearning:
     """Two agents with two actions each, whose values are the network's parameters."""
     config = dataclasses.replace(config, **fields)
     spec = EnvSpec(
@@ -232,12 +236,12 @@ NEXT = jnp.array([[[[1.0, 2.0], [5.0, 4.0]]]])  # by the network: the second act
 NEXT_TARGET = jnp.array([[[[10.0, 20.0], [30.0, 40.0]]]])  # by the target network
 
 
-def targets_of(q: QLearning, mixer_params=None, **fields) -> tuple[jax.Array, jax.Array]:
+def targets_of(q: QLearning, mixer_params: Any = None, **fields: Any) -> tuple[jax.Array, jax.Array]:
     steps = transitions([[[1.0, 3.0]]], **fields)
     return q_targets(q, mixer_params, steps, steps, best_values(q, steps, NEXT, NEXT_TARGET), 0.5)
 
 
-def test_targets_of_each_agent_by_hand():
+def test_targets_of_each_agent_by_hand() -> None:
     y, counts = targets_of(told(IQL), alive=[[[True, False]]])
     np.testing.assert_allclose(y, [[[1.0 + 0.5 * 20.0, 3.0 + 0.5 * 30.0]]])
     np.testing.assert_array_equal(counts, [[[True, False]]])
@@ -249,7 +253,7 @@ def test_targets_of_each_agent_by_hand():
     np.testing.assert_allclose(terminated, [[[1.0, 3.0 + 0.5 * 30.0]]])
 
 
-def test_targets_of_a_sum_by_hand():
+def test_targets_of_a_sum_by_hand() -> None:
     y, counts = targets_of(told(VDN), {})
     np.testing.assert_allclose(y, [[2.0 + 0.5 * (20.0 + 30.0)]])
     np.testing.assert_array_equal(counts, [[True]])
@@ -261,10 +265,10 @@ def test_targets_of_a_sum_by_hand():
     np.testing.assert_allclose(all_are_out, [[2.0]])
 
 
-def mixed_by_numpy(params, values: np.ndarray, state: np.ndarray) -> float:
+def mixed_by_numpy(params: Any, values: np.ndarray, state: np.ndarray) -> float:
     """|w2|ᵀ elu(|W1|ᵀ q + b1) + b2, each a small network of the state."""
 
-    def run(layers, x):
+    def run(layers: Any, x: np.ndarray) -> np.ndarray:
         numbers = sorted(layers)
         for number in numbers:
             x = x @ np.asarray(layers[number]["kernel"]) + np.asarray(layers[number]["bias"])
@@ -278,8 +282,9 @@ def mixed_by_numpy(params, values: np.ndarray, state: np.ndarray) -> float:
     return float(hidden @ weight_2 + run(params["bias_2"], state)[0])
 
 
-def test_targets_of_qmix_equal_numpy():
+def test_targets_of_qmix_equal_numpy() -> None:
     q = told(QMIX, mixer_size=4)
+    assert q.mixer is not None
     params = q.mixer.init(jax.random.key(0))
     state = np.array([0.3, -1.0, 2.0], np.float32)
     y, _ = targets_of(q, params, next_state=jnp.asarray(state)[None, None], state=jnp.zeros((1, 1, 3)))
@@ -290,7 +295,7 @@ def test_targets_of_qmix_equal_numpy():
     np.testing.assert_allclose(mixed, [[mixed_by_numpy(params, np.array([7.0, 0.0]), state)]], rtol=1e-5)
 
 
-def test_q_loss_by_hand():
+def test_q_loss_by_hand() -> None:
     """Agents took actions worth 2 and 5; without values to come, targets are the rewards of 1 and 3. The second of two
     sequences counts half. The team's value is 7, and its reward 2."""
     params = {"network": jnp.array([[1.0, 2.0], [5.0, 4.0]]), "mixer": {}}
@@ -298,14 +303,15 @@ def test_q_loss_by_hand():
     carries, weight = {"online": (), "target": ()}, jnp.array([1.0, 0.5])
     for config, squares, errors, value in ((IQL, (1.0 + 4.0) / 2, 1.5, 3.5), (VDN, 25.0, 5.0, 7.0)):
         by_group = ({GROUP: value} for value in (params, told(config), params, steps, carries))
-        loss, found = q_loss(*by_group, weight, jnp.float32(0.9))
+        arguments: list[Any] = [*by_group, weight, jnp.float32(0.9)]
+        loss, found = q_loss(*arguments)
         assert float(loss) == pytest.approx(0.75 * squares)
         assert float(found["metrics"]["q_value"]) == pytest.approx(0.75 * value)
         np.testing.assert_allclose(found["td_error"], [errors, errors])  # importance is not in it
         assert found["counts"].all()
 
 
-def test_without_memory_there_is_nothing_to_warm_up():
-    steps = transitions([[[1.0, 3.0]]])
-    carries, rest = warm_up(told(IQL, burn_in=4), None, steps)
+def test_without_memory_there_is_nothing_to_warm_up() -> None:
+    steps, nothing = transitions([[[1.0, 3.0]]]), cast(QState, None)  # the state is not read
+    carries, rest = warm_up(told(IQL, burn_in=4), nothing, steps)
     assert carries == {"online": (), "target": ()} and rest is steps

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import MakeTeam, Team
 from stubs import GROUP, constant_network, context, transitions
 from test_off_policy import told_critics
 
@@ -28,7 +30,7 @@ from covey.algorithms.sac import (
 )
 from covey.envs.base import make_env
 from covey.ops.distributions import make_distribution
-from covey.types import Batch, Continuous, Discrete
+from covey.types import Batch, Continuous, Discrete, Key
 
 slow = pytest.mark.slow
 GAMMA = 0.8
@@ -45,7 +47,7 @@ algorithms = pytest.mark.parametrize("algorithm", ["masac", pytest.param("isac",
         pytest.param("isac", "gru", 3, marks=slow),
     ],
 )
-def test_a_time_limit_is_no_end(trained, algorithm, model, n_step):
+def test_a_time_limit_is_no_end(trained: MakeTeam, algorithm: str, model: str, n_step: int) -> None:
     """Worth 1 / (1 − γ), with next to no entropy earned; taking the cut for an end would give at most 3.4."""
     fields = (*NO_ENTROPY, "task.time_limit=5", f"algorithm.n_step={n_step}")
     team = trained("probe/truncation", *fields, algorithm=algorithm, model=model, iterations=120)
@@ -53,19 +55,19 @@ def test_a_time_limit_is_no_end(trained, algorithm, model, n_step):
 
 
 @algorithms
-def test_continuous_actions(trained, algorithm):
+def test_continuous_actions(trained: MakeTeam, algorithm: str) -> None:
     team = trained("probe/target", "algorithm.alpha=0.1", algorithm=algorithm, iterations=100)
     assert team.returns()["agents"] > 0.97
 
 
 @pytest.mark.parametrize("algorithm", ["isac", pytest.param("masac", marks=slow)])
-def test_discrete_actions(trained, algorithm):
+def test_discrete_actions(trained: MakeTeam, algorithm: str) -> None:
     team = trained("probe/copy", *NO_ENTROPY, algorithm=algorithm, iterations=60)
     assert team.returns()["agents"] > 0.98
 
 
 @slow
-def test_illegal_actions_are_never_taken(trained):
+def test_illegal_actions_are_never_taken(trained: MakeTeam) -> None:
     team = trained("probe/masked", *NO_ENTROPY, algorithm="isac", iterations=60)
     played = team.transitions()["agents"]
     assert np.take_along_axis(played.action_mask, played.action[..., None], -1).all()
@@ -73,7 +75,7 @@ def test_illegal_actions_are_never_taken(trained):
 
 
 @slow
-def test_the_temperature_reaches_the_target_entropy(trained):
+def test_the_temperature_reaches_the_target_entropy(trained: MakeTeam) -> None:
     """The probe rewards precision, so the policy would lose all entropy if the temperature did not rise."""
     team = trained(
         "probe/target", "algorithm.target_entropy=-0.5", "algorithm.alpha=0.05", algorithm="isac", iterations=200
@@ -83,7 +85,7 @@ def test_the_temperature_reaches_the_target_entropy(trained):
 
 
 @slow
-def test_the_actor_may_move_less_often(trained):
+def test_the_actor_may_move_less_often(trained: MakeTeam) -> None:
     team = trained("probe/target", "algorithm.policy_delay=2", "algorithm.alpha=0.1", algorithm="isac", iterations=150)
     assert team.returns()["agents"] > 0.95
 
@@ -96,20 +98,20 @@ def test_the_actor_may_move_less_often(trained):
         pytest.param("mappo", (), marks=slow),
     ],
 )
-def test_each_agent_follows_its_own_reward(trained, algorithm, fields):
+def test_each_agent_follows_its_own_reward(trained: MakeTeam, algorithm: str, fields: tuple[str, ...]) -> None:
     """By the group's sum, agent 0 would go to −1."""
     team = trained("probe/selfish", *fields, algorithm=algorithm, iterations=80)
     assert greedy_actions(team) == pytest.approx([1.0, 1.0], abs=0.1)
 
 
 @slow
-def test_the_groups_sum_is_a_field(trained):
+def test_the_groups_sum_is_a_field(trained: MakeTeam) -> None:
     fields = ("algorithm.alpha=1e-3", "algorithm.learn_alpha=false", "algorithm.actor_gradient=all")
     team = trained("probe/selfish", *fields, algorithm="masac", iterations=80)
     assert greedy_actions(team) == pytest.approx([-1.0, 1.0], abs=0.1)
 
 
-def greedy_actions(team) -> np.ndarray:
+def greedy_actions(team: Team) -> np.ndarray:
     """Each agent's action at the start of an episode, without exploration."""
     timestep = jax.tree.map(lambda x: x[None], team.env.reset(jax.random.key(0))[1])
     carry = team.algorithm.initial_carry(1)
@@ -117,7 +119,7 @@ def greedy_actions(team) -> np.ndarray:
     return np.asarray(actions["agents"][0, :, 0])
 
 
-def test_whose_value_an_actor_follows():
+def test_whose_value_an_actor_follows() -> None:
     """Everyone's new actions only where rewards are shared, or where there is nobody else."""
     auto = ActorGradient.auto
     individual, shared, alone = (
@@ -130,7 +132,7 @@ def test_whose_value_an_actor_follows():
     assert MASAC.actor_gradient is auto and MADDPG.actor_gradient is ActorGradient.own
 
 
-def test_tasks_say_whether_rewards_are_shared():
+def test_tasks_say_whether_rewards_are_shared() -> None:
     for name, fields, group, shared in (
         ("vmas/balance", {}, "agents", True),
         ("vmas/transport", {"shaping": 1.0}, "agents", False),  # shaping is each agent's own
@@ -144,11 +146,11 @@ def test_tasks_say_whether_rewards_are_shared():
         assert make_env(name, **fields).spec.groups[group].shared_reward is shared, (name, fields)
 
 
-def test_own_values_by_hand():
+def test_own_values_by_hand() -> None:
     """Values a₀ and a₁ − 3 a₀: agent 1's own value has agent 0's old action in it, and so has the slope."""
     new, old = jnp.array([[0.5], [0.25]]), jnp.array([[1.0], [-1.0]])
 
-    def evaluate(actions):
+    def evaluate(actions: jax.Array) -> jax.Array:
         return jnp.array([1.0, 0.0]) * actions[0] + jnp.array([0.0, 1.0]) * (actions[1] - 3 * actions[0])
 
     np.testing.assert_allclose(own_values(evaluate, new, old), [0.5, 0.25 - 3.0])
@@ -157,7 +159,7 @@ def test_own_values_by_hand():
     np.testing.assert_allclose(jax.grad(lambda new: evaluate(new).sum())(new), [[-2.0], [1.0]])
 
 
-def test_target_entropies_by_hand():
+def test_target_entropies_by_hand() -> None:
     assert target_entropy(ISAC, Continuous(low=(-1.0, -1.0), high=(1.0, 1.0)), None) == -2.0
     assert target_entropy(ISAC, Discrete(5), None) == pytest.approx(0.2 * np.log(5))
     # Uniform on ±1 has entropy log 2, on (0, 0.5) a log 4 less: so much less is the target.
@@ -170,12 +172,12 @@ def test_target_entropies_by_hand():
 
 
 @pytest.mark.parametrize("fields", [{"lr": 0}, {"alpha": 0}, {"num_critics": 0}, {"tau": 2.0}, {"burn_in": -1}])
-def test_impossible_fields_are_refused(fields):
+def test_impossible_fields_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         dataclasses.replace(ISAC, **fields)
 
 
-def test_several_choices_at_once_are_refused(fresh):
+def test_several_choices_at_once_are_refused(fresh: MakeTeam) -> None:
     with pytest.raises(ValueError, match="one discrete choice"):
         fresh("probe/choices", algorithm="isac", iterations=0)
 
@@ -184,9 +186,10 @@ def test_several_choices_at_once_are_refused(fresh):
 
 LOGITS = jnp.log(jnp.array([[1.0, 3.0], [1.0, 1.0]]))  # of two agents: probabilities ¼ and ¾, ½ and ½
 ENTROPY = np.array([-0.25 * np.log(0.25) - 0.75 * np.log(0.75), np.log(2)])
+NO_KEY = cast(Key, None)  # for discrete actions, nothing is drawn
 
 
-def told(**fields) -> tuple[Sac, SacState]:
+def told(**fields: Any) -> tuple[Sac, SacState]:
     """Two agents with two actions; policy and critics say what their parameters are."""
     config = dataclasses.replace(ISAC, **fields)
     action = Discrete(2)
@@ -217,7 +220,7 @@ def told(**fields) -> tuple[Sac, SacState]:
 SMALLER = np.array([0.25 * 1 + 0.75 * 2, 0.5 * 4 + 0.5 * 3])  # their means under the policy
 
 
-def test_soft_values_by_hand():
+def test_soft_values_by_hand() -> None:
     values = jnp.array([[[1.0, 9.0], [4.0, 6.0]], [[5.0, 2.0], [8.0, 3.0]]])
     np.testing.assert_allclose(soft_value(values, LOGITS, None, None, 0.5), SMALLER + 0.5 * ENTROPY, rtol=1e-6)
     mask = jnp.array([[True, False], [False, True]])
@@ -226,30 +229,30 @@ def test_soft_values_by_hand():
     np.testing.assert_allclose(drawn, [1.0 + 1.0, 4.0 - 0.5], rtol=1e-6)
 
 
-def test_targets_by_hand():
+def test_targets_by_hand() -> None:
     sac, state = told()
     steps = transitions([[[1.0, 3.0]]], terminated=[[[False, True]]])
     soft = SMALLER + 0.5 * ENTROPY
-    np.testing.assert_allclose(make_targets(sac, state, steps, None), [[[1.0 + 0.5 * soft[0], 3.0]]], rtol=1e-6)
+    np.testing.assert_allclose(make_targets(sac, state, steps, NO_KEY), [[[1.0 + 0.5 * soft[0], 3.0]]], rtol=1e-6)
 
 
-def test_the_temperature_is_learned_or_the_coefficient():
+def test_the_temperature_is_learned_or_the_coefficient() -> None:
     assert float(temperature(*told())) == pytest.approx(0.5)
     assert float(temperature(*told(learn_alpha=False))) == 0.25
 
 
-def test_actor_loss_by_hand():
+def test_actor_loss_by_hand() -> None:
     """The second agent is dead: it has no part in the loss, nor in the entropy."""
     sac, state = told()
     steps = transitions([[[0.0, 0.0]]], alive=[[[True, False]]])
     samples = make_samples(sac.ac, Batch(transitions={GROUP: steps}), jnp.zeros((1, 1, 2)))
     critics = state.params["critic"]
-    loss, found = actor_loss(LOGITS, sac, critics, samples, jnp.float32(0.5), None)
+    loss, found = actor_loss(LOGITS, sac, critics, samples, jnp.float32(0.5), NO_KEY)
     assert float(loss) == pytest.approx(-(SMALLER[0] + 0.5 * ENTROPY[0]) / 2, rel=1e-6)
     assert float(found["entropy"]) == pytest.approx(ENTROPY[0] / 2, rel=1e-6)
     assert float(found["surplus"]) == pytest.approx((ENTROPY[0] - 0.2 * np.log(2)) / 2, rel=1e-6)
     # d/dz of −E[Q − α log π] is −π (Q − α log π − their mean)
-    slope = jax.grad(lambda logits: actor_loss(logits, sac, critics, samples, jnp.float32(0.5), None)[0])(LOGITS)
+    slope = jax.grad(lambda logits: actor_loss(logits, sac, critics, samples, jnp.float32(0.5), NO_KEY)[0])(LOGITS)
     probabilities = np.array([0.25, 0.75])
     each = np.array([1.0, 2.0]) - 0.5 * np.log(probabilities)
     np.testing.assert_allclose(slope[0], -probabilities * (each - probabilities @ each) / 2, rtol=1e-5)

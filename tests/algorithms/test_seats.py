@@ -35,11 +35,13 @@ SPEC = EnvSpec(groups={"agents": GroupSpec(num_agents=3, observation_shape=(1,),
 def player(number: int) -> Algorithm:
     """Always plays `number` times its parameter, which is 1."""
 
-    def act(acting: Any, timestep: TimeStep, carry: Any, key: Any, explore: bool) -> tuple[Any, dict, Any]:
+    def act(acting: Any, timestep: TimeStep, carry: Any, key: Any, explore: bool) -> tuple[Any, dict[str, Any], Any]:
         shape = timestep.groups["agents"].alive.shape
         return jnp.full(shape, number) * acting, {}, carry
 
-    return Algorithm(init=lambda key: jnp.int32(1), initial_carry=lambda n: (), act=act, update=lambda *_: None)
+    return Algorithm(
+        init=lambda key: jnp.int32(1), initial_carry=lambda n: (), act=act, update=lambda *_: ((), {}, None)
+    )
 
 
 def seated(*seats: Seat, rotate: bool = False) -> tuple[Algorithm, SeatedActing]:
@@ -53,7 +55,7 @@ def step(num_envs: int, last: bool = False) -> TimeStep:
     return dataclasses.replace(timestep, last=jnp.full(num_envs, last))
 
 
-def test_partners_play_their_seats_and_the_team_the_rest():
+def test_partners_play_their_seats_and_the_team_the_rest() -> None:
     seats = [Seat(group="agents", index=index, partners=(player(number),)) for index, number in ((1, 5), (2, 6))]
     team, state = seated(*seats)
     actions, extras, _ = team.act(team.acting(state), step(2), team.initial_carry(2), jax.random.key(0), True)
@@ -61,14 +63,14 @@ def test_partners_play_their_seats_and_the_team_the_rest():
     assert extras["agents"][OWN].tolist() == [[True, False, False]] * 2
 
 
-def test_a_whole_group_leaves_nothing_to_the_team():
+def test_a_whole_group_leaves_nothing_to_the_team() -> None:
     team, state = seated(Seat(group="agents", index=None, partners=(player(7),)))
     actions, extras, _ = team.act(team.acting(state), step(1), team.initial_carry(1), jax.random.key(0), True)
     assert not extras["agents"][OWN].any()
     assert actions["agents"].tolist() == [[7, 7, 7]]
 
 
-def test_of_several_one_is_drawn_for_each_episode():
+def test_of_several_one_is_drawn_for_each_episode() -> None:
     team, state = seated(Seat(group="agents", index=1, partners=(player(5), player(6))))
     carry, acting = team.initial_carry(400), team.acting(state)
     first, _, carry = team.act(acting, step(400), carry, jax.random.key(0), True)
@@ -81,7 +83,7 @@ def test_of_several_one_is_drawn_for_each_episode():
     assert 0.4 < float((new["agents"][:, 1] != second["agents"][:, 1]).mean()) < 0.6
 
 
-def test_rotating_seats_take_every_place_alike():
+def test_rotating_seats_take_every_place_alike() -> None:
     team, state = seated(Seat(group="agents", index=1, partners=(player(5),)), rotate=True)
     carry, acting = team.initial_carry(600), team.acting(state)
     first, extras, carry = team.act(acting, step(600), carry, jax.random.key(0), True)
@@ -92,7 +94,7 @@ def test_rotating_seats_take_every_place_alike():
     np.testing.assert_array_equal(first["agents"], second["agents"])
 
 
-def test_only_the_teams_own_agents_are_scored():
+def test_only_the_teams_own_agents_are_scored() -> None:
     timestep = step(1)
     group = dataclasses.replace(timestep.groups["agents"], reward=jnp.array([[1.0, 3.0, 100.0]]))
     timestep = dataclasses.replace(timestep, groups={"agents": group})
@@ -126,7 +128,7 @@ def ppo_beside(*partners: Algorithm, **fields: Any) -> tuple[Algorithm, SeatedAc
     return team, dataclasses.replace(state, partners=((jnp.int32(1),) * len(partners),))
 
 
-def test_only_the_teams_own_steps_are_in_the_loss_of_ppo():
+def test_only_the_teams_own_steps_are_in_the_loss_of_ppo() -> None:
     """By hand: with values 0.5, ratios 1 and ends after one step, the policy's loss is minus the mean of r − 0.5."""
     team, state = ppo_beside(player(5))
     batch = one_step(team, state, 2, [[2.0, 100.0, 1.0], [1.0, -7.0, 4.0]])
@@ -138,7 +140,7 @@ def test_only_the_teams_own_steps_are_in_the_loss_of_ppo():
     np.testing.assert_allclose(metrics["agents/policy_loss"], -(1.5 + 0.5 + 0.5 + 3.5) / 4, rtol=1e-5)
 
 
-def test_what_a_partner_earns_and_did_changes_no_bit():
+def test_what_a_partner_earns_and_did_changes_no_bit() -> None:
     team, state = ppo_beside(player(5))
     rewards = np.array([[2.0, 100.0, 1.0], [1.0, -7.0, 4.0]])
     batch = one_step(team, state, 2, rewards)
@@ -156,7 +158,7 @@ def test_what_a_partner_earns_and_did_changes_no_bit():
     assert any(changed)
 
 
-def test_the_state_begins_with_zeros_for_partners():
+def test_the_state_begins_with_zeros_for_partners() -> None:
     team, _ = ppo_beside(player(5), player(6))
     assert [int(value) for value in jax.tree.leaves(team.init(jax.random.key(0)).partners)] == [0, 0]
 
@@ -164,17 +166,17 @@ def test_the_state_begins_with_zeros_for_partners():
 def counter() -> Algorithm:
     """Counts its steps in its memory, and plays the count and what it sees."""
 
-    def act(acting: Any, timestep: TimeStep, carry: Any, key: Any, explore: bool) -> tuple[Any, dict, Any]:
+    def act(acting: Any, timestep: TimeStep, carry: Any, key: Any, explore: bool) -> tuple[Any, dict[str, Any], Any]:
         carry = jnp.where(timestep.last, 0, carry)
         seen = timestep.groups["agents"].observation[..., 0].astype(jnp.int32)
         return seen + carry[:, None], {}, carry + 1
 
     return Algorithm(
-        init=lambda key: (), initial_carry=lambda n: jnp.zeros(n, jnp.int32), act=act, update=lambda *_: None
+        init=lambda key: (), initial_carry=lambda n: jnp.zeros(n, jnp.int32), act=act, update=lambda *_: ((), {}, None)
     )
 
 
-def test_partners_say_what_they_do_next():
+def test_partners_say_what_they_do_next() -> None:
     """Each at the true successor, with its own memory after the step; of two, the one that was drawn."""
     seats = [
         Seat(group="agents", index=0, partners=(counter(),)),
@@ -201,7 +203,7 @@ def test_partners_say_what_they_do_next():
     assert beside_partners(own, {}) is own
 
 
-def test_partners_act_while_the_team_explores_at_random():
+def test_partners_act_while_the_team_explores_at_random() -> None:
     team, state = seated(Seat(group="agents", index=1, partners=(player(5),)))
     explorer = at_random_while(jnp.bool_(True), team, SPEC)
     actions, _, _ = explorer.act(team.acting(state), step(200), team.initial_carry(200), jax.random.key(0), True)
@@ -209,7 +211,7 @@ def test_partners_act_while_the_team_explores_at_random():
     assert len(np.unique(actions["agents"][:, 0])) == 9
 
 
-def test_groups_that_partners_take_whole():
+def test_groups_that_partners_take_whole() -> None:
     team, _ = seated(Seat(group="agents", index=1, partners=(player(5),)))
     assert taken_groups(team, SPEC) == ()
     others = make_team({"others": player(1)})

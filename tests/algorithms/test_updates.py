@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import SameBits
 
 from covey.algorithms.base import Context, Hooks, make_group, make_team
 from covey.networks.network import make_model
@@ -88,7 +89,7 @@ def updated(algorithm: Algorithm, batch: Batch) -> tuple[PyTree, dict[str, Array
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_steps_beyond_a_groups_own_sequence_change_nothing(name, same_bits):
+def test_steps_beyond_a_groups_own_sequence_change_nothing(name: str, same_bits: SameBits) -> None:
     """Another group of the team may need longer ones."""
     algorithm = make(name)
     assert algorithm.sequence_length == 1
@@ -110,11 +111,12 @@ def rated(name: str, legal: list[bool]) -> Array:
     step = dataclasses.replace(step, reward=jnp.full_like(step.reward, 100.0), next_action_mask=mask)
     state = algorithm.init(jax.random.key(1))
     batch = Batch(transitions={"agents": step})
-    return jax.jit(algorithm.update)(state, batch, jax.random.key(2), jnp.float32(0))[2]["agents"]
+    found: Array = jax.jit(algorithm.update)(state, batch, jax.random.key(2), jnp.float32(0))[2]["agents"]
+    return found
 
 
 @pytest.mark.parametrize("name", ["iql", "vdn", "qmix", "masac"])
-def test_only_legal_actions_count_in_a_target(name):
+def test_only_legal_actions_count_in_a_target(name: str) -> None:
     """The best of two is the better of each alone; for SAC, which takes a mean over them, something between."""
     first, second, third = (rated(name, [i == k for i in range(3)]) for k in range(3))
     both = rated(name, [True, True, False])
@@ -128,7 +130,7 @@ def test_only_legal_actions_count_in_a_target(name):
 
 
 @pytest.mark.parametrize("name", ["isac", "masac"])
-def test_importance_is_nothing_to_the_temperature(name):
+def test_importance_is_nothing_to_the_temperature(name: str) -> None:
     algorithm = make(name)
     batch = transitions(algorithm, CASES[name], 1)
     _, plain = updated(algorithm, Batch(transitions=batch))
@@ -138,7 +140,7 @@ def test_importance_is_nothing_to_the_temperature(name):
     np.testing.assert_allclose(weighted["agents/policy_loss"], plain["agents/policy_loss"] / 2, rtol=1e-5)
 
 
-def test_the_temperature_follows_the_schedule():
+def test_the_temperature_follows_the_schedule() -> None:
     algorithm = make("isac", lr_schedule="linear")
     batch = Batch(transitions=transitions(algorithm, CASES["isac"], 1))
     state = algorithm.init(jax.random.key(1))
@@ -150,12 +152,13 @@ def test_the_temperature_follows_the_schedule():
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_users_loss_is_added(name):
+def test_a_users_loss_is_added(name: str) -> None:
     """By one that is steep in every parameter, each must take Adam's first step: as long as the learning rate."""
 
     def loss(group: str, params: PyTree, batch: Transition) -> tuple[Array, dict[str, Array]]:
         assert group == "agents" and batch.reward.shape == (1, SEQUENCES, AGENTS)
-        return 1e3 * sum(jnp.sum(leaf) for leaf in jax.tree.leaves(params)), {"mine": batch.reward.mean()}
+        size = sum((jnp.sum(leaf) for leaf in jax.tree.leaves(params)), jnp.float32(0))
+        return 1e3 * size, {"mine": batch.reward.mean()}
 
     algorithm = make(name, hooks=Hooks(loss=loss), max_grad_norm=1e9)
     before = algorithm.init(jax.random.key(1))["agents"].params
@@ -168,12 +171,12 @@ def test_a_users_loss_is_added(name):
 
 
 @pytest.mark.parametrize("name", ["isac", "maddpg"])
-def test_memory_of_the_critic_alone_is_refused(name):
+def test_memory_of_the_critic_alone_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="critic_model with memory needs a model with memory too"):
         make(name, "mlp", "gru")
 
 
-def test_the_targets_actions_by_the_policy_as_it_is():
+def test_the_targets_actions_by_the_policy_as_it_is() -> None:
     """Where actor and target actor are still the same, it makes no difference; later it does."""
     losses = []
     for target_actor in (True, False):

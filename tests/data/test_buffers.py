@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import MakeTeam, SameBits
 
 from covey.data.buffer import BufferConfig, Place
 from covey.data.replay import HOST_PART, importance, make_replay, rows_length
@@ -46,7 +48,7 @@ def steps(first: int, count: int) -> dict[str, Transition]:
     return {"one": of(0.0), "two": of(100.0)}
 
 
-def filled(config: BufferConfig, additions: list[int], sequence_length: int = 2):
+def filled(config: BufferConfig, additions: list[int], sequence_length: int = 2) -> tuple[Any, Any, int]:
     replay = make_replay(config, num_envs=ENVS, sequence_length=sequence_length)
     state = replay.init(jax.tree.map(lambda x: x[0], steps(0, 1)))
     first = 0
@@ -61,7 +63,7 @@ PLACES = pytest.mark.parametrize("place", Place)
 
 @PLACES
 @pytest.mark.parametrize("additions", [[3], [2, 2, 2], [4, 3, 4, 1]], ids=["half full", "wraps once", "wraps twice"])
-def test_samples_are_what_a_ring_buffer_holds(additions, place):
+def test_samples_are_what_a_ring_buffer_holds(additions: list[int], place: Place) -> None:
     config = BufferConfig(size=ENVS * LENGTH, batch_size=512, place=place)
     replay, state, total = filled(config, additions)
     held = range(max(0, total - LENGTH), total)
@@ -75,7 +77,7 @@ def test_samples_are_what_a_ring_buffer_holds(additions, place):
 
 
 @PLACES
-def test_successors_and_groups_stay_together(place):
+def test_successors_and_groups_stay_together(place: Place) -> None:
     config = BufferConfig(size=ENVS * LENGTH, batch_size=64, place=place)
     replay, state, _ = filled(config, [4, 4])
     batch = replay.sample(state, jax.random.key(1)).batch.transitions
@@ -87,7 +89,7 @@ def test_successors_and_groups_stay_together(place):
     np.testing.assert_array_equal(one.last, one.observation[:, :, 0, 1] % 4 == 3)
 
 
-def test_no_samples_before_there_are_enough():
+def test_no_samples_before_there_are_enough() -> None:
     config = BufferConfig(size=ENVS * LENGTH, batch_size=6)
     replay, state, _ = filled(config, [1], sequence_length=2)
     assert not replay.can_sample(state)
@@ -95,12 +97,12 @@ def test_no_samples_before_there_are_enough():
     assert replay.can_sample(state)
 
 
-def test_priorities_decide_how_often():
+def test_priorities_decide_how_often() -> None:
     config = BufferConfig(size=ENVS * LENGTH, batch_size=256, prioritised=True, priority_exponent=1.0)
     replay, state, _ = filled(config, [LENGTH], sequence_length=1)
     draw, rate = jax.jit(replay.sample), jax.jit(replay.set_priorities)
 
-    def number(sample):
+    def number(sample: Any) -> np.ndarray:
         return np.asarray(sample.batch.transitions["one"].observation[0, :, 0, 1])
 
     for seed in range(4):  # until every step has got its priority
@@ -115,7 +117,7 @@ def test_priorities_decide_how_often():
     assert counts[2] / counts.sum() == pytest.approx(8 / 12, abs=0.03)
 
 
-def test_priorities_stay_exact():
+def test_priorities_stay_exact() -> None:
     """Every node of the tree is the sum of its children, however many changes there were and however unlike they are.
 
     Otherwise draws end, after some thousand updates, where there is nothing.
@@ -123,7 +125,7 @@ def test_priorities_stay_exact():
     config = BufferConfig(size=ENVS * LENGTH, batch_size=32, prioritised=True)
     replay, state, _ = filled(config, [LENGTH], sequence_length=2)
 
-    def rate(state, key):
+    def rate(state: Any, key: jax.Array) -> tuple[Any, jax.Array]:
         key_sample, key_priority = jax.random.split(key)
         sample = replay.sample(state, key_sample)
         unlike = 10 ** jax.random.uniform(key_priority, (32,), minval=-6.0, maxval=4.0)
@@ -145,7 +147,7 @@ def test_priorities_stay_exact():
     assert float(tree.max_recorded_priority) % 1 != 0
 
 
-def test_what_cannot_be_drawn_keeps_its_priority():
+def test_what_cannot_be_drawn_keeps_its_priority() -> None:
     config = BufferConfig(size=ENVS * LENGTH, batch_size=4, prioritised=True)
     replay, state, _ = filled(config, [LENGTH], sequence_length=1)
     sample = replay.sample(state, jax.random.key(0))
@@ -154,46 +156,49 @@ def test_what_cannot_be_drawn_keeps_its_priority():
     np.testing.assert_array_equal(after["buffer"].sum_tree_state.nodes, state["buffer"].sum_tree_state.nodes)
 
 
-def test_importance_by_hand():
+def test_importance_by_hand() -> None:
     np.testing.assert_allclose(importance(jnp.array([0.1, 0.4]), 0.5), [1.0, 0.5])
     np.testing.assert_allclose(importance(jnp.array([0.1, 0.0, 0.4]), 0.5), [1.0, 0.0, 0.5])
     np.testing.assert_allclose(importance(jnp.array([0.0, 0.0]), 0.5), [0.0, 0.0])
 
 
-def test_importance_is_the_same_on_any_number_of_devices():
+def test_importance_is_the_same_on_any_number_of_devices() -> None:
     probabilities = jnp.array([[0.01, 0.02], [0.1, 0.2]])
     apart = jax.vmap(lambda p: importance(p, 0.4, "devices"), axis_name="devices")(probabilities)
     np.testing.assert_allclose(apart.reshape(-1), importance(probabilities.reshape(-1), 0.4), rtol=1e-6)
 
 
-def test_memory_counts_what_is_stored_once():
+def test_memory_counts_what_is_stored_once() -> None:
     _, state, _ = filled(BufferConfig(size=999, batch_size=4), [1])
     own = AGENTS * (2 * 4 + 1 + 4 + 4 + 1 + 2 * 4)  # observation, alive, action, reward, terminated, successor
     shared = 2 * 4 + 2 * 4 + 3  # state, its successor, three flags
     assert sum(leaf.nbytes for leaf in jax.tree.leaves(state["buffer"].experience)) == 999 * (2 * own + shared)
 
 
-def test_packing_loses_nothing():
+def test_packing_loses_nothing() -> None:
     transitions = steps(0, 2)
     back = unpack(pack(transitions))
-    assert jax.tree.structure(back) == jax.tree.structure(transitions)
+    structures: list[Any] = [jax.tree.structure(tree) for tree in (back, transitions)]
+    assert structures[0] == structures[1]
     for one, other in zip(jax.tree.leaves(back), jax.tree.leaves(transitions), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-def test_a_buffer_smaller_than_a_sequence_is_refused():
+def test_a_buffer_smaller_than_a_sequence_is_refused() -> None:
     with pytest.raises(ValueError, match="fewer than a sequence of 8"):
         rows_length(BufferConfig(size=20), 4, 8)
 
 
 @pytest.mark.parametrize("fields", [{"size": 0}, {"batch_size": 0}, {"priority_exponent": 2.0}])
-def test_impossible_fields_are_refused(fields):
+def test_impossible_fields_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         BufferConfig(**fields)
 
 
 @pytest.mark.parametrize(("prioritised", "devices"), [(False, 1), pytest.param(True, 2, marks=pytest.mark.slow)])
-def test_where_the_buffer_is_changes_nothing(fresh, same_bits, prioritised, devices):
+def test_where_the_buffer_is_changes_nothing(
+    fresh: MakeTeam, same_bits: SameBits, prioritised: bool, devices: int
+) -> None:
     """Training from the host's memory is training from the device's, to the bit, on several devices too."""
     options = {"algorithm": "iql", "iterations": 4, "num_devices": devices}
     learners = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ import pytest
 
 from covey.envs.base import first_step, make_env, next_step
 from covey.envs.batch import BatchedEnv, settle_endings
-from covey.types import Discrete, EnvSpec, GroupSpec, MetricSpec
+from covey.types import Discrete, EnvSpec, GroupSpec, MetricSpec, TimeStep
 
 ENVS, AGENTS, STEPS = 6, 2, 40
 GROUP = "agents"
@@ -23,24 +24,26 @@ class Numbered:
     Staggered: lengths differ. Lockstep: all have `longest`. Metrics reduce the elapsed steps in all three ways.
     """
 
+    render: Any  # `Env` has it, and no test here draws
+
     def __init__(self, longest: int, staggered: bool):
         self.longest, self.staggered = longest, staggered
 
     @property
-    def spec(self):
+    def spec(self) -> EnvSpec:
         group = GroupSpec(num_agents=AGENTS, observation_shape=(2,), action=Discrete(2))
         metrics = {reduction: MetricSpec(reduction=reduction) for reduction in ("sum", "last", "max")}
         return EnvSpec(groups={GROUP: group}, time_limit=self.longest, state_shape=(1,), metrics=metrics)
 
-    def _observe(self, state):
+    def _observe(self, state: Any) -> dict[str, jax.Array]:
         name, _, elapsed = state
         return {GROUP: jnp.tile(jnp.stack([name, elapsed.astype(jnp.float32)]), (AGENTS, 1))}
 
-    def _metrics(self, elapsed):
+    def _metrics(self, elapsed: jax.Array) -> dict[str, jax.Array]:
         value = jnp.where(elapsed == 2, 50.0, elapsed.astype(jnp.float32))  # the largest is not the last
         return {name: value for name in self.spec.metrics}
 
-    def reset(self, key):
+    def reset(self, key: jax.Array) -> tuple[Any, TimeStep]:
         key_name, key_length = jax.random.split(key)
         length = jax.random.randint(key_length, (), 1, self.longest + 1) if self.staggered else self.longest
         state = (jax.random.uniform(key_name), jnp.asarray(length), jnp.zeros((), jnp.int32))
@@ -50,7 +53,7 @@ class Numbered:
         )
         return state, first
 
-    def step(self, state, action, key):
+    def step(self, state: Any, action: dict[str, jax.Array], key: jax.Array) -> tuple[Any, TimeStep]:
         state = (state[0], state[1], state[2] + 1)
         ended = state[2] >= state[1]
         timestep = next_step(
@@ -66,7 +69,7 @@ class Numbered:
 
 
 @pytest.fixture(scope="module", params=["staggered", "lockstep", "every step"])
-def played(request):
+def played(request: pytest.FixtureRequest) -> Any:
     """All time steps `[STEPS, ENVS]`, the first ones, the episodes' statistics, and how much of the pool was used."""
     env = {
         "staggered": Numbered(5, staggered=True),
@@ -76,10 +79,10 @@ def played(request):
     batched = BatchedEnv(env=env, num_envs=ENVS)
 
     @jax.jit
-    def play(key):
+    def play(key: jax.Array) -> Any:
         state, first = batched.reset(key)
 
-        def step(state, key):
+        def step(state: Any, key: jax.Array) -> tuple[Any, Any]:
             state, timestep, episodes = batched.step(state, {GROUP: jnp.zeros((ENVS, AGENTS), jnp.int32)}, key)
             return state, (timestep, episodes, state.used, state.pool_first.groups[GROUP].observation)
 
@@ -89,7 +92,7 @@ def played(request):
     return first, timesteps, episodes, used, pool
 
 
-def test_every_episode_begins_in_a_state_of_its_own(played):
+def test_every_episode_begins_in_a_state_of_its_own(played: Any) -> None:
     first, timesteps, _, _, _ = played
     observation = timesteps.groups[GROUP].observation[..., 0, :]
     names = [*first.groups[GROUP].observation[:, 0, 0], *observation[timesteps.last][:, 0]]
@@ -98,7 +101,7 @@ def test_every_episode_begins_in_a_state_of_its_own(played):
     assert np.all(observation[timesteps.last][:, 1] == 0)  # and at its beginning
 
 
-def test_between_ends_nothing_is_reset(played):
+def test_between_ends_nothing_is_reset(played: Any) -> None:
     first, timesteps, _, _, _ = played
     name, elapsed = first.groups[GROUP].observation[:, 0].T
     for t in range(STEPS):
@@ -109,7 +112,7 @@ def test_between_ends_nothing_is_reset(played):
         name, elapsed = group.observation[t, :, 0].T
 
 
-def test_what_is_acted_on_is_new_and_what_came_of_the_action_stays(played):
+def test_what_is_acted_on_is_new_and_what_came_of_the_action_stays(played: Any) -> None:
     _, timesteps, _, _, _ = played
     group, last = timesteps.groups[GROUP], timesteps.last
     np.testing.assert_array_equal(timesteps.state[..., 0], group.observation[..., 0, 0])
@@ -120,7 +123,7 @@ def test_what_is_acted_on_is_new_and_what_came_of_the_action_stays(played):
     assert np.all(group.reward == [1.0, 2.0])
 
 
-def test_statistics_of_episodes(played):
+def test_statistics_of_episodes(played: Any) -> None:
     _, timesteps, episodes, _, _ = played
     last = timesteps.last
     length = timesteps.groups[GROUP].next_observation[..., 0, 1][last]
@@ -132,7 +135,7 @@ def test_statistics_of_episodes(played):
     np.testing.assert_allclose(episodes.metrics["last"][last], [v[-1] for v in values])
 
 
-def test_the_pool_is_filled_only_when_it_is_used_up(played):
+def test_the_pool_is_filled_only_when_it_is_used_up(played: Any) -> None:
     """A fill makes as many states as there are environments, so fills stay near one per that many episodes."""
     _, timesteps, _, used, pool = played
     ended = timesteps.last.sum(axis=1)
@@ -143,12 +146,12 @@ def test_the_pool_is_filled_only_when_it_is_used_up(played):
     assert used.max() <= ENVS
 
 
-def test_resets_are_counted_at_run_time():
+def test_resets_are_counted_at_run_time() -> None:
     """One real reset per finished episode in lockstep, seen from inside the compiled program."""
     resets = []
 
     class Counted(Numbered):
-        def reset(self, key):
+        def reset(self, key: jax.Array) -> tuple[Any, TimeStep]:
             jax.debug.callback(lambda _: resets.append(1), key)
             return super().reset(key)
 
@@ -167,7 +170,7 @@ def test_resets_are_counted_at_run_time():
     assert len(resets) - ENVS == episodes  # the pool was there before, and is used up after
 
 
-def test_keys_decide_everything():
+def test_keys_decide_everything() -> None:
     batched = BatchedEnv(env=Numbered(3, staggered=True), num_envs=ENVS)
     reset = jax.jit(batched.reset)
     one, again, other = (reset(jax.random.key(seed))[1].groups[GROUP].observation for seed in (1, 1, 2))
@@ -176,7 +179,7 @@ def test_keys_decide_everything():
     assert dataclasses.is_dataclass(batched)
 
 
-def test_staggered_episodes_end_at_different_times():
+def test_staggered_episodes_end_at_different_times() -> None:
     env = make_env("probe/truncation", time_limit=2 * ENVS)
     batched = BatchedEnv(env=env, num_envs=ENVS, stagger=True)
     state, _ = batched.reset(jax.random.key(0))
@@ -186,14 +189,14 @@ def test_staggered_episodes_end_at_different_times():
     for number in range(4 * ENVS):
         state, timestep, _ = jax.jit(batched.step)(state, action, jax.random.key(number))
         ends.append(np.asarray(timestep.last))
-    ends = np.stack(ends)
-    assert ends.sum(1).max() == 1  # never two at once, in the first episodes and in those after them
-    np.testing.assert_array_equal(ends.sum(0)[1:], 2)
-    first, second = (np.argsort(~ends, axis=0, kind="stable")[i] for i in (0, 1))
+    ended = np.stack(ends)
+    assert ended.sum(1).max() == 1  # never two at once, in the first episodes and in those after them
+    np.testing.assert_array_equal(ended.sum(0)[1:], 2)
+    first, second = (np.argsort(~ended, axis=0, kind="stable")[i] for i in (0, 1))
     np.testing.assert_array_equal(second[1:] - first[1:], 2 * ENVS)  # only the first were cut short
 
 
-def endings(last, truncated, terminated, alive):
+def endings(last: bool, truncated: bool, terminated: list[bool], alive: list[bool]) -> bool:
     """One environment's flags after `settle_endings`: `[A]` and two numbers."""
     timestep = next_step(
         {GROUP: jnp.zeros((AGENTS, 1))},
@@ -206,7 +209,7 @@ def endings(last, truncated, terminated, alive):
     return bool(settle_endings(jax.tree.map(lambda x: x[None], timestep)).truncated[0])
 
 
-def test_an_ending_that_nobody_explains_is_a_truncation_for_those_it_cuts_off():
+def test_an_ending_that_nobody_explains_is_a_truncation_for_those_it_cuts_off() -> None:
     nobody, both = [False, False], [True, True]
     assert endings(last=True, truncated=False, terminated=nobody, alive=both)
     assert endings(last=True, truncated=False, terminated=[True, False], alive=[False, True])
@@ -217,14 +220,14 @@ def test_an_ending_that_nobody_explains_is_a_truncation_for_those_it_cuts_off():
     assert not endings(last=False, truncated=True, terminated=nobody, alive=both)  # only an ending cuts off
 
 
-def test_seeds_at_once_draw_what_each_draws_alone():
+def test_seeds_at_once_draw_what_each_draws_alone() -> None:
     """The pools of seeds that run at once are refilled at once; each keeps what it would have had."""
     batched = BatchedEnv(env=Numbered(5, staggered=True), num_envs=ENVS)
 
-    def play(key):
+    def play(key: jax.Array) -> Any:
         state, first = batched.reset(key)
 
-        def step(state, key):
+        def step(state: Any, key: jax.Array) -> tuple[Any, Any]:
             state, timestep, _ = batched.step(state, {GROUP: jnp.zeros((ENVS, AGENTS), jnp.int32)}, key)
             return state, (timestep.groups[GROUP].observation, state.used)
 

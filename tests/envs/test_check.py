@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,10 +18,12 @@ from covey import cli, registry
 from covey.envs.base import first_step, make_env, next_step
 from covey.envs.check import check_shapes
 from covey.errors import UsageError
-from covey.types import Continuous, Discrete, EnvSpec, GroupSpec, MetricSpec, MultiDiscrete
+from covey.types import Continuous, Discrete, EnvSpec, GroupSpec, MetricSpec, MultiDiscrete, TimeStep
 
 GROUP = "agents"
 AGENTS, ACTIONS = 3, 2
+Change = Callable[[TimeStep], TimeStep]
+NUMBERS: dict[str, Any] = {"low": -1.0, "high": 1.0}  # where tuples belong
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,15 +35,17 @@ class ThingConfig(covey.TaskConfig):
 class Thing:
     """A task that keeps the contract; subclasses break it. Episodes end by themselves with their fourth step."""
 
-    def __init__(self, config=ThingConfig()):  # noqa: B008
+    render: Any  # `Env` has it, but a task can do without
+
+    def __init__(self, config: ThingConfig = ThingConfig()) -> None:  # noqa: B008
         self.config = config
 
     @property
-    def group_spec(self):
+    def group_spec(self) -> GroupSpec:
         return GroupSpec(num_agents=AGENTS, observation_shape=(4,), action=Discrete(ACTIONS))
 
     @property
-    def spec(self):
+    def spec(self) -> EnvSpec:
         return EnvSpec(
             groups={GROUP: self.group_spec},
             time_limit=self.config.time_limit,
@@ -47,10 +54,10 @@ class Thing:
             returns="one for each step",
         )
 
-    def observe(self, state):
+    def observe(self, state: Any) -> Any:
         return jnp.zeros((AGENTS, 4)) + state["place"]
 
-    def shown(self, state):
+    def shown(self, state: Any) -> dict[str, Any]:
         mask = jnp.ones((AGENTS, ACTIONS), bool)
         return {
             "action_masks": {GROUP: mask},
@@ -58,105 +65,105 @@ class Thing:
             "metrics": {"score": state["place"]},
         }
 
-    def reset(self, key):
+    def reset(self, key: jax.Array) -> tuple[Any, TimeStep]:
         state = {"place": jax.random.uniform(key), "elapsed": jnp.zeros((), jnp.int32)}
         return state, first_step({GROUP: self.observe(state)}, **self.shown(state))
 
-    def step(self, state, action, key):
+    def step(self, state: Any, action: dict[str, jax.Array], key: jax.Array) -> tuple[Any, TimeStep]:
         state = state | {"elapsed": state["elapsed"] + 1}
         ended = state["elapsed"] >= 4
         observation = {GROUP: self.observe(state)}
         return state, next_step(observation, {GROUP: jnp.ones(AGENTS)}, terminated=ended, **self.shown(state))
 
 
-def changed(timestep, **fields):
+def changed(timestep: TimeStep, **fields: Callable[[Any], Any]) -> TimeStep:
     """`timestep` with fields of its group replaced, each by a function of what it was."""
     group = timestep.groups[GROUP]
     group = dataclasses.replace(group, **{name: change(getattr(group, name)) for name, change in fields.items()})
     return dataclasses.replace(timestep, groups={GROUP: group})
 
 
-def after_reset(change):
+def after_reset(change: Change) -> type[Thing]:
     class Broken(Thing):
-        def reset(self, key):
+        def reset(self, key: jax.Array) -> tuple[Any, TimeStep]:
             state, timestep = super().reset(key)
             return state, change(timestep)
 
     return Broken
 
 
-def after_step(change):
+def after_step(change: Change) -> type[Thing]:
     class Broken(Thing):
-        def step(self, state, action, key):
+        def step(self, state: Any, action: dict[str, jax.Array], key: jax.Array) -> tuple[Any, TimeStep]:
             state, timestep = super().step(state, action, key)
             return state, change(timestep)
 
     return Broken
 
 
-def both(change):
-    class Broken(after_step(change)):
-        def reset(self, key):
+def both(change: Change) -> type[Thing]:
+    class Broken(after_step(change)):  # type: ignore[misc] # mypy knows no base class that is computed
+        def reset(self, key: jax.Array) -> tuple[Any, TimeStep]:
             state, timestep = super().reset(key)
             return state, change(timestep)
 
     return Broken
 
 
-def with_spec(**fields):
+def with_spec(**fields: Any) -> type[Thing]:
     class Broken(Thing):
         @property
-        def spec(self):
+        def spec(self) -> EnvSpec:
             return dataclasses.replace(super().spec, **fields)
 
     return Broken
 
 
-def with_group(**fields):
+def with_group(**fields: Any) -> type[Thing]:
     class Broken(Thing):
         @property
-        def group_spec(self):
+        def group_spec(self) -> GroupSpec:
             return dataclasses.replace(super().group_spec, **fields)
 
     return Broken
 
 
-def with_entries(shape, dtype=np.float32):
+def with_entries(shape: Any, dtype: Any = np.float32) -> type[Thing]:
     """A task that shows the entry `far [4]`, whatever its spec says."""
 
-    class Broken(with_group(observation_shape=shape, observation_dtype=dtype)):
-        def observe(self, state):
+    class Broken(with_group(observation_shape=shape, observation_dtype=dtype)):  # type: ignore[misc]
+        def observe(self, state: Any) -> Any:
             return {"far": super().observe(state)}
 
     return Broken
 
 
 class Wide(Thing):
-    def observe(self, state):
+    def observe(self, state: Any) -> Any:
         return jnp.zeros((AGENTS, 5))
 
 
 class Growing(Thing):
-    def step(self, state, action, key):
+    def step(self, state: Any, action: dict[str, jax.Array], key: jax.Array) -> tuple[Any, TimeStep]:
         state, timestep = super().step(state, action, key)
         return state | {"place": jnp.zeros(2)}, timestep
 
 
 class Forgetful(Thing):
-    def step(self, state, action, key):
+    def step(self, state: Any, action: dict[str, jax.Array], key: jax.Array) -> tuple[Any, TimeStep]:
         state, timestep = super().step(state, action, key)
         return {"place": state["place"]}, timestep
 
 
 class Raising(Thing):
-    def step(self, state, action, key):
+    def step(self, state: Any, action: dict[str, jax.Array], key: jax.Array) -> Any:
         if state["elapsed"] > 3:  # a traced value has no truth
             return state, None
         return super().step(state, action, key)
 
 
 class Misspelling(Thing):
-    def step(self, state, action, key):
+    def step(self, state: Any, action: dict[str, jax.Array], key: jax.Array) -> tuple[Any, TimeStep]:
         return super().step(state, {GROUP: action["agent"]}, key)
 
 
@@ -165,11 +172,11 @@ class Resetless:
 
 
 class Bare(Thing):
-    def reset(self, key):
+    def reset(self, key: jax.Array) -> Any:
         return super().reset(key)[1]
 
 
-def replaced(**fields):
+def replaced(**fields: Any) -> Change:
     return lambda timestep: dataclasses.replace(timestep, **fields)
 
 
@@ -290,12 +297,12 @@ SHAPES = {
     "reserved entry": (with_group(observation_shape={"agent_id": (3,)}), "'agent_id' is the entry that covey adds"),
     "action": (with_group(action=5), "action must be Discrete, MultiDiscrete or Continuous, not 5"),
     "bounds": (with_group(action=Continuous((1.0,), (-1.0,))), "each low below its high"),
-    "one bound": (with_group(action=Continuous(-1.0, 1.0)), "as many finite low as high bounds"),
+    "one bound": (with_group(action=Continuous(**NUMBERS)), "as many finite low as high bounds"),
     "choices": (with_group(action=MultiDiscrete(())), "at least one action for each choice"),
 }
 
 
-def own(_):
+def own(_: Any) -> jax.Array:
     return jnp.arange(AGENTS, dtype=jnp.float32)
 
 
@@ -369,7 +376,7 @@ def test_what_keeps_the_contract_is_summarised() -> None:
 
 
 class Unexplained(Thing):
-    def step(self, state, action, key):
+    def step(self, state: Any, action: dict[str, jax.Array], key: jax.Array) -> tuple[Any, TimeStep]:
         state, timestep = super().step(state, action, key)
         return state, changed(timestep, terminated=jnp.zeros_like)
 
@@ -408,7 +415,7 @@ def test_check_from_the_command_line(registered: None, capsys: pytest.CaptureFix
     assert "check needs a task" in capsys.readouterr().err
 
 
-def test_every_start_refuses_it(registered: None, capsys: pytest.CaptureFixture[str], tmp_path) -> None:
+def test_every_start_refuses_it(registered: None, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     words = ["task=mine/thing", "task.broken=wide", f"run_dir={tmp_path / 'run'}"]
     assert cli.main(["train", *words]) == 2
     line = "covey: task mine/thing: reset gives observation [3, 5] for group 'agents'; its spec says [3, 4]\n"

@@ -74,6 +74,7 @@ def test_the_check_of_users_tasks_agrees(name: str) -> None:
 def check_against_spec(env: Env, timestep: TimeStep) -> None:
     spec = env.spec
     assert timestep.groups.keys() == spec.groups.keys()
+    group: Any  # mypy believes that a dtype cannot equal `bool`
     for name, group in timestep.groups.items():
         expected = spec.groups[name]
         agents = (expected.num_agents,)
@@ -90,6 +91,7 @@ def check_against_spec(env: Env, timestep: TimeStep) -> None:
     for state in (timestep.state, timestep.next_state):
         assert (None if state is None else state.shape) == spec.state_shape
         assert state is None or state.dtype == jnp.float32
+    flag: Any
     for flag in (timestep.truncated, timestep.last):
         assert (flag.shape, flag.dtype) == ((), bool)
     assert timestep.metrics.keys() == spec.metrics.keys()

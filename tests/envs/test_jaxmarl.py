@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import types
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ import pytest
 from covey import registry
 from covey.envs.base import Env, make_env
 from covey.envs.jaxmarl.core import SuiteEnv
+from covey.envs.jaxmarl.mabrax import limb_segments
 from covey.errors import UsageError
 from covey.types import Continuous, Discrete, PyTree, TimeStep
 
@@ -52,8 +54,8 @@ def random_actions(env: Env, timestep: TimeStep, key: jax.Array) -> dict[str, ja
         key, key_group = jax.random.split(key)
         if isinstance(group.action, Continuous):
             shape = (group.num_agents, group.action.size)
-            bounds = {"minval": jnp.array(group.action.low), "maxval": jnp.array(group.action.high)}
-            actions[name] = jax.random.uniform(key_group, shape, **bounds)
+            low, high = jnp.array(group.action.low), jnp.array(group.action.high)
+            actions[name] = jax.random.uniform(key_group, shape, minval=low, maxval=high)
         else:
             mask = timestep.groups[name].action_mask
             mask = jnp.ones((group.num_agents, group.action.num_actions), bool) if mask is None else mask
@@ -61,7 +63,7 @@ def random_actions(env: Env, timestep: TimeStep, key: jax.Array) -> dict[str, ja
     return actions
 
 
-def play(env: Env, num_steps: int, seed: int = 0) -> tuple[PyTree, TimeStep]:
+def play(env: Env, num_steps: int, seed: int = 0) -> Any:
     """States and time steps `[T]` of random legal play from one reset, going on after an ending."""
 
     def step(carry: tuple[PyTree, TimeStep], key: jax.Array) -> tuple[tuple[PyTree, TimeStep], Any]:
@@ -88,6 +90,23 @@ def test_number_of_tasks(suite: str) -> None:
 def test_mabrax_names_its_extra() -> None:
     with pytest.raises(UsageError, match=r"^task 'mabrax/ant_4x2' needs the extra: pip install 'covey\[mabrax\]'$"):
         make_env("mabrax/ant_4x2")
+
+
+def test_limbs_are_where_the_links_and_their_shapes_say() -> None:
+    """A capsule lies along its own z axis: turned by a quarter about y, along x; the link then turns that to y."""
+    quarter_y, quarter_z = ([np.sqrt(0.5), *axis] for axis in ([0, np.sqrt(0.5), 0], [0, 0, np.sqrt(0.5)]))
+    system = types.SimpleNamespace(
+        geom_type=[0, 3, 2],  # the ground, a capsule, a sphere
+        geom_bodyid=[0, 1, 2],
+        geom_size=[[9, 9, 9], [0.1, 0.5, 0], [0.2, 0, 0]],
+        geom_pos=[[0, 0, 0], [1, 0, 0], [0, 0, 1]],
+        geom_quat=[[1, 0, 0, 0], quarter_y, [1, 0, 0, 0]],
+    )
+    links = types.SimpleNamespace(pos=[[0, 0, 3], [5, 0, 0]], rot=[quarter_z, [1, 0, 0, 0]])
+    capsule, sphere = limb_segments(system, links)
+    np.testing.assert_allclose(capsule[:2], [[0, 0.5, 3], [0, 1.5, 3]], atol=1e-12)
+    np.testing.assert_allclose(sphere[:2], [[5, 0, 1], [5, 0, 1]], atol=1e-12)
+    assert (capsule[2], sphere[2]) == (0.1, 0.2)
 
 
 def test_importing_jaxmarl_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
@@ -149,7 +168,12 @@ SAME_STEPS = {
     "coin_game/coin_game": {},
     "switch_riddle/3-agent": {},
 }
-SLOW_SAME_STEPS = {"storm/2p": {}, "hanabi/2-player": {}, "jaxnav/2-robot": {}, "storm/4p": {}}
+SLOW_SAME_STEPS: dict[str, dict[str, Any]] = {
+    "storm/2p": {},
+    "hanabi/2-player": {},
+    "jaxnav/2-robot": {},
+    "storm/4p": {},
+}
 
 
 @pytest.mark.parametrize("name", SAME_STEPS)
@@ -194,7 +218,7 @@ def check_observations(adapter: SuiteEnv, timestep: TimeStep, suite_observations
             np.testing.assert_allclose(timestep.groups[name].observation[index], expected, rtol=1e-5, atol=1e-5)
 
 
-def suite_observation(observations: Any, agent: str | int) -> np.ndarray:
+def suite_observation(observations: Any, agent: Any) -> np.ndarray:
     if isinstance(observations, tuple):  # storm's two players
         parts = observations[agent]["observation"], observations[agent]["inventory"]
     elif "inventory" in observations:  # storm's many, stacked
@@ -248,7 +272,7 @@ def fight(battle: tuple[SuiteEnv, PyTree]) -> Any:
     stop = {"agents": jnp.full(env.suite.num_allies, env.suite.num_movement_actions - 1)}
     step = jit(env.step)
 
-    def fight(fallen: slice) -> TimeStep:
+    def fight(fallen: slice) -> Any:
         health = state.state.unit_health.at[fallen].set(0.0)
         units = state.state.replace(unit_health=health, unit_alive=health > 0)
         return step(state.replace(state=units), stop, jax.random.key(1))[1]
@@ -328,6 +352,7 @@ def test_hanabi_leaves_the_waiting_player_the_no_op() -> None:
     env = made("hanabi/2-player")
     _, steps = play(env, 10)
     masks = steps.groups["agents"].action_mask  # [T, 2, 21]
+    assert masks is not None
     waiting = masks.sum(axis=-1) == 1
     assert waiting.sum(axis=-1).tolist() == [1] * 10
     assert masks[..., -1].tolist() == waiting.tolist()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,9 +17,9 @@ from covey.envs.probes import GROUP
 NUM = 64
 
 
-def best(name, observation, first):
+def best(name: str, observation: dict[str, Any], first: dict[str, Any]) -> dict[str, jax.Array]:
     """What a player who knows the game does; for `memory` it remembers the first observation."""
-    seen = observation.get(GROUP)
+    seen: Any = observation.get(GROUP)
     match name:
         case "copy":
             return {GROUP: seen[:, 0].astype(jnp.int32)}
@@ -51,7 +54,7 @@ def best(name, observation, first):
             return {GROUP: jnp.zeros(2, jnp.int32)}
 
 
-def turned(actions, name):
+def turned(actions: dict[str, jax.Array], name: str) -> Any:
     """The worst play: every choice another one."""
     worst = {
         "target": lambda a: jnp.clip(a - 1.0, -2, 2),
@@ -61,16 +64,17 @@ def turned(actions, name):
     return jax.tree.map(worst.get(name, lambda a: 1 - a), actions)
 
 
-def returns(name, change=lambda actions, name: actions):
+def returns(name: str, change: Callable[[Any, str], Any] = lambda actions, name: actions) -> Any:
     """Each group's return of each agent `[NUM, A]`, and the length of the episodes."""
     env = make_env(f"probe/{name}")
 
     @jax.jit
     @jax.vmap
-    def play(key):
+    def play(key: jax.Array) -> Any:
         state, timestep = env.reset(key)
         first = {group: step.observation for group, step in timestep.groups.items()}
         total = {group: jnp.zeros_like(step.reward) for group, step in timestep.groups.items()}
+        length: Any
         done, length = jnp.zeros((), bool), 0
         for _ in range(env.spec.time_limit):
             observation = {group: step.observation for group, step in timestep.groups.items()}
@@ -100,7 +104,7 @@ GAMES = {
 
 
 @pytest.mark.parametrize("name", GAMES)
-def test_best_and_worst_play(name):
+def test_best_and_worst_play(name: str) -> None:
     good, bad, steps = GAMES[name]
     total, length = returns(name)
     np.testing.assert_allclose(total[GROUP], good, atol=1e-5)
@@ -109,18 +113,18 @@ def test_best_and_worst_play(name):
         np.testing.assert_allclose(returns(name, turned)[0][GROUP], bad, atol=1e-5)
 
 
-def test_observed():
+def test_observed() -> None:
     total, _ = returns("observed")
     assert set(np.unique(total[GROUP])) == {-1.0, 1.0}
 
 
-def test_death_offers_the_dead_a_hundred():
+def test_death_offers_the_dead_a_hundred() -> None:
     total, length = returns("death")
     np.testing.assert_array_equal(total[GROUP], np.tile([202.0, 4.0], (NUM, 1)))
     assert np.all(length == 4)
 
 
-def test_groups():
+def test_groups() -> None:
     total, _ = returns("groups")
     assert np.all(total["copiers"] == 1.0)
     assert total["guessers"].mean() == pytest.approx(0.5, abs=0.2)
@@ -131,7 +135,7 @@ TEAMS = {"team": (1.0, 0.0, 1), "team_two_step": (8.0, 7.0, 2), "team_target": (
 
 
 @pytest.mark.parametrize("name", TEAMS)
-def test_groups_that_share_a_reward(name):
+def test_groups_that_share_a_reward(name: str) -> None:
     """In `team`, the mean of the numbers is added: −1, 0 or 1."""
     good, bad, steps = TEAMS[name]
     first, second = make_env(f"probe/{name}").spec.shared_rewards[0]
@@ -143,7 +147,7 @@ def test_groups_that_share_a_reward(name):
         assert set(np.round(total[second].ravel() - earned, 4)) == offsets
 
 
-def test_memory_shows_its_cue_once():
+def test_memory_shows_its_cue_once() -> None:
     env = make_env("probe/memory")
     cues = set()
     for seed in range(6):
@@ -155,7 +159,7 @@ def test_memory_shows_its_cue_once():
     assert cues == {-1.0, 1.0}
 
 
-def test_alone_nobody_can_compare():
+def test_alone_nobody_can_compare() -> None:
     """The best guess by one's own number: above the mean if it is above 0, which is near the ends of the range only."""
     env = make_env("probe/compare", num_agents=3)
     numbers = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), 20_000))[1].groups[GROUP].observation[..., 0]
@@ -163,7 +167,7 @@ def test_alone_nobody_can_compare():
     assert 0.5 < right.mean() < 0.55
 
 
-def test_selfish_agents_cost_the_group():
+def test_selfish_agents_cost_the_group() -> None:
     total, length = returns("selfish")
     np.testing.assert_array_equal(total[GROUP], np.tile([1.0, -2.0], (NUM, 1)))
     assert np.all(length == 1)
@@ -171,6 +175,6 @@ def test_selfish_agents_cost_the_group():
     np.testing.assert_array_equal(sacrifice[GROUP], np.tile([-1.0, 4.0], (NUM, 1)))
 
 
-def test_every_probe_is_played_here():
+def test_every_probe_is_played_here() -> None:
     names = {entry.name.removeprefix("probe/") for entry in registry.tasks if entry.name.startswith("probe/")}
     assert names == {*GAMES, *TEAMS, "observed", "death", "groups", "selfish"}

@@ -144,7 +144,7 @@ def wait_for(condition: Any, seconds: float = 120.0) -> None:
 
 
 def share(experiment: BenchmarkExperiment) -> float:
-    return read_progress(experiment).get("share", 0.0)
+    return float(read_progress(experiment).get("share", 0.0))
 
 
 def test_an_interrupted_or_killed_benchmark_continues(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_equal_slots_have_a_worker_each(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(pool, "WorkerProcess", FakeProcess)
     selector = SimpleNamespace(register=lambda *arguments: None)
-    monkeypatch.setattr(pool.selectors, "DefaultSelector", lambda: selector)
+    monkeypatch.setattr("selectors.DefaultSelector", lambda: selector)
     (tmp_path / "status").mkdir()
     slots = make_slots("cpu", 1, cores=range(4), most=3)
     assert slots[0] == slots[1] == slots[2]

@@ -49,7 +49,9 @@ def test_launches_and_transfers_are_the_limit_from_a_fifth_of_the_time() -> None
     # Ten iterations of 10 ms in a chunk: 25 ms are a fifth of 125.
     others = [row(8, 0.08)]
     for name, limit in {"launch": "launch overhead", "transfer": "transfers"}.items():
-        slow, fast = row(1, 0.01, **{name: 0.0251}), row(1, 0.01, **{name: 0.0249})
+        more: dict[str, Any] = {name: 0.0251}
+        less: dict[str, Any] = {name: 0.0249}
+        slow, fast = row(1, 0.01, **more), row(1, 0.01, **less)
         assert find_limit(slow, [slow, *others]) == limit
         assert find_limit(fast, [fast, *others]) == "compute"
 

@@ -140,7 +140,7 @@ def test_what_is_collected_is_what_the_simulator_did(make_parts: Any) -> None:
     parts = make_parts("task=toy/clock", *ON_POLICY, "actors.num=1", "algorithm.agent_ids=false")
     from covey.loops.actor_learner import ActorLearner
 
-    loop: ActorLearner = parts.loop.advance.__self__  # type: ignore[attr-defined]
+    loop: ActorLearner = parts.loop.advance.__self__
     collector = loop._parts.make_collector()
     try:
         state = parts.loop.init(jax.random.key(0))
@@ -156,14 +156,15 @@ def test_what_is_collected_is_what_the_simulator_did(make_parts: Any) -> None:
     inside = ~steps.last[:-1]
     np.testing.assert_array_equal(steps.observation[1:][inside], steps.next_observation[:-1][inside])
     np.testing.assert_array_equal(steps.truncated, steps.last)
+    final: Any = batch.final
     np.testing.assert_array_equal(
-        batch.final.groups["agents"].observation[~steps.last[-1]], steps.next_observation[-1][~steps.last[-1]]
+        final.groups["agents"].observation[~steps.last[-1]], steps.next_observation[-1][~steps.last[-1]]
     )
 
 
 def test_steps_of_a_lost_episode_weigh_nothing(make_parts: Any) -> None:
     parts = make_parts("task=toy/clock", *ON_POLICY, "actors.num=1", "experiment.stagger=false", "task.time_limit=5")
-    loop = parts.loop.advance.__self__  # type: ignore[attr-defined]
+    loop = parts.loop.advance.__self__
     collector = loop._parts.make_collector()
     try:
         state = parts.loop.init(jax.random.key(0))

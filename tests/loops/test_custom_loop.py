@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import SameBits
 
 from covey import cli, registry
 from covey import metrics as names
@@ -23,6 +24,7 @@ from covey.experiment.recording.run_directory import RunDirectory
 from covey.experiment.running.build import has_own_code
 from covey.loops.base import repeat
 from covey.loops.config import ExperimentConfig
+from covey.registry import Registry
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 WORDS = ["imports=[custom_loop]", "experiment.loop=evolution", "algorithm=ippo", "task=probe/copy", "model.layers=[16]"]
@@ -60,7 +62,7 @@ def records(run: RunDirectory) -> list[dict[str, Any]]:
     return [{k: v for k, v in record.items() if k not in names.WALL_CLOCK} for record in run.metrics.read()]
 
 
-def test_it_learns_resumes_to_the_bit_evaluates_and_reports(tmp_path, same_bits):
+def test_it_learns_resumes_to_the_bit_evaluates_and_reports(tmp_path: Path, same_bits: SameBits) -> None:
     frames = 60 * ITERATION
     watched = [f"experiment.evaluation_interval={frames // 2}", f"experiment.checkpoint_interval={frames // 2}"]
     whole = train(tmp_path / "whole", f"experiment.frames={frames}", *watched)
@@ -77,7 +79,7 @@ def test_it_learns_resumes_to_the_bit_evaluates_and_reports(tmp_path, same_bits)
     assert "probe/copy" in (tmp_path / "report" / "index.html").read_text()
 
 
-def test_it_is_listed_and_explained(capsys):
+def test_it_is_listed_and_explained(capsys: pytest.CaptureFixture[str]) -> None:
     run("list", "loops", "imports=[custom_loop]")
     shown = capsys.readouterr().out
     assert all(name in shown for name in ("online", "replay", "evolution  evolution strategies"))
@@ -94,33 +96,33 @@ def test_it_is_listed_and_explained(capsys):
         (["experiment.stagger=true"], "unknown field 'experiment.stagger'"),
     ],
 )
-def test_bad_input_is_refused_in_one_line(words, message, capsys):
+def test_bad_input_is_refused_in_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["train", *WORDS, *words]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
 
 
-def test_speed_has_nothing_to_time(capsys):
+def test_speed_has_nothing_to_time(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["speed", *WORDS]) == 2
     assert "experiment.loop=evolution" in capsys.readouterr().err
 
 
-def test_algorithms_are_not_held_to_rollouts_that_it_does_not_give_them():
+def test_algorithms_are_not_held_to_rollouts_that_it_does_not_give_them() -> None:
     compose([*WORDS, "experiment.num_envs=3", "experiment.rollout_length=5", "algorithm.num_minibatches=4"])
 
 
-def test_its_code_is_the_users():
+def test_its_code_is_the_users() -> None:
     import custom_loop  # noqa: F401  (registered from Python, without `imports`)
 
     assert has_own_code(compose(["experiment.loop=evolution"]))
     assert not has_own_code(compose([]))
 
 
-def test_pairs_are_split_over_devices():
+def test_pairs_are_split_over_devices() -> None:
     assert with_devices(compose([*WORDS, "experiment.num_pairs=6"]), available=4).experiment.devices == 3
 
 
-def test_a_loop_that_splits_nothing_computes_on_one_device(monkeypatch):
+def test_a_loop_that_splits_nothing_computes_on_one_device(monkeypatch: pytest.MonkeyPatch) -> None:
     registry.register_loop("alone", print, config=ExperimentConfig, description="test", like="online")
     assert with_devices(compose(["experiment.loop=alone"]), available=4).experiment.devices == 1
 
@@ -130,7 +132,9 @@ def test_a_loop_that_splits_nothing_computes_on_one_device(monkeypatch):
     [(registry.models, "ModelConfig"), (registry.algorithms, "AlgorithmConfig"), (registry.loops, "ExperimentConfig")],
     ids=lambda value: getattr(value, "kind", ""),
 )
-def test_a_configuration_without_the_base_class_is_refused(kind, base, monkeypatch):
+def test_a_configuration_without_the_base_class_is_refused(
+    kind: Registry, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     list(kind)
     monkeypatch.setattr(kind, "_entries", dict(kind._entries))
     kind.register("plain", print, config=registry.Capabilities, description="test")
@@ -138,7 +142,7 @@ def test_a_configuration_without_the_base_class_is_refused(kind, base, monkeypat
         kind["plain"].defaults()
 
 
-def test_ascent_direction_by_hand():
+def test_ascent_direction_by_hand() -> None:
     """Two pairs earn (3, 1) and (1, 3): mean 2, deviation 1, so their weights are 1 and −1."""
     from custom_loop import ascent_direction, draw_noise
 
@@ -150,10 +154,11 @@ def test_ascent_direction_by_hand():
     np.testing.assert_array_equal(nothing, np.zeros(3))
 
 
-def test_chunks_of_any_length_are_one_program():
-    @jax.jit
-    def advance(state, num_iterations):
+def test_chunks_of_any_length_are_one_program() -> None:
+    def double(state: Any, num_iterations: Any) -> Any:
         return repeat(lambda state: (state + 1, {"double": 2.0 * state}), state, num_iterations, max_iterations=4)
+
+    advance: Any = jax.jit(double)  # JAX's types leave out how many programs it holds
 
     state, metrics = advance(jnp.float32(1.0), 3)
     assert state == 4.0

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import MakeTeam
 
 from covey.envs.batch import episode_values
 from covey.experiment.running.build import make_evaluate
@@ -15,7 +16,7 @@ EPISODES = 6
 
 
 @pytest.mark.parametrize("task", ["probe/memory", "probe/truncation"])
-def test_equals_a_plain_loop(fresh, task):
+def test_equals_a_plain_loop(fresh: MakeTeam, task: str) -> None:
     team = fresh(task, model="gru", iterations=0)
     env, algorithm, key = team.env, team.algorithm, jax.random.key(4)
     acting = algorithm.acting(team.learner)
@@ -46,7 +47,7 @@ def test_equals_a_plain_loop(fresh, task):
     assert np.all(lengths == {"probe/memory": 5, "probe/truncation": 10}[task])
 
 
-def test_what_happens_after_an_end_does_not_count(fresh):
+def test_what_happens_after_an_end_does_not_count(fresh: MakeTeam) -> None:
     """`death` goes on paying; each environment's one episode is four steps and no more."""
     team = fresh("probe/death", iterations=0)
     evaluate = make_evaluate(team.env, team.algorithm, EPISODES, False, jax.devices()[:1])
@@ -60,14 +61,16 @@ def test_what_happens_after_an_end_does_not_count(fresh):
         (("task.reward=team_sum",), (2 * 2 + 2 * 2 + 2 * 1) / 2),  # both earn 2 in each of two steps, then agent 1 one
     ],
 )
-def test_what_the_dead_are_offered_reaches_no_return_and_no_reward(fresh, fields, wanted):
+def test_what_the_dead_are_offered_reaches_no_return_and_no_reward(
+    fresh: MakeTeam, fields: tuple[str, ...], wanted: float
+) -> None:
     team = fresh("probe/death", *fields, iterations=0)
     assert team.returns(num_episodes=2) == {"agents": wanted}
     played = team.transitions()["agents"]
     assert played.reward[played.alive].max() <= 2.0
 
 
-def test_groups_and_their_mean(fresh):
+def test_groups_and_their_mean(fresh: MakeTeam) -> None:
     team = fresh("probe/groups", iterations=0)
     evaluate = make_evaluate(team.env, team.algorithm, 9, False, jax.devices()[:1])
     values = jax.device_get(evaluate(team.learner, jax.random.key(0)))
@@ -76,7 +79,7 @@ def test_groups_and_their_mean(fresh):
 
 
 @pytest.mark.parametrize("episodes", [1, 5, 8])
-def test_exactly_as_many_episodes_on_two_devices(fresh, episodes):
+def test_exactly_as_many_episodes_on_two_devices(fresh: MakeTeam, episodes: int) -> None:
     team = fresh("probe/copy", iterations=0, num_devices=2)
     values = make_evaluate(team.env, team.algorithm, episodes, False, jax.devices()[:2])(
         team.learner, jax.random.key(0)
@@ -84,7 +87,7 @@ def test_exactly_as_many_episodes_on_two_devices(fresh, episodes):
     assert values["mean_return"].shape == (episodes,)
 
 
-def test_keys_and_determinism(trained):
+def test_keys_and_determinism(trained: MakeTeam) -> None:
     team = trained("probe/copy", iterations=60)
     sampled = make_evaluate(team.env, team.algorithm, 64, False, jax.devices()[:1])
     one, again, other = (sampled(team.learner, jax.random.key(seed))["mean_return"] for seed in (1, 1, 2))

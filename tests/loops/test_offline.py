@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import MakeTeam, SameBits
 
 from covey.data.fixed import fixed_data, make_fixed_source
 from covey.loops.offline import make_offline_loop
@@ -35,7 +36,7 @@ def numbered(num_steps: int, num_rows: int) -> dict[str, Transition]:
     return {"agents": transition}
 
 
-def test_a_sample_is_sequences_from_anywhere():
+def test_a_sample_is_sequences_from_anywhere() -> None:
     source, data = make_fixed_source(batch_size=4000, sequence_length=3), fixed_data(numbered(6, 2))
     sample = jax.jit(source.sample)(data, jax.random.key(0))
     where = np.asarray(sample.batch.transitions["agents"].observation)[..., 0, 0]  # [L, N]
@@ -45,13 +46,13 @@ def test_a_sample_is_sequences_from_anywhere():
     np.testing.assert_allclose(counts / 4000, 1 / 8, atol=0.02)
 
 
-def test_a_sequence_must_fit():
+def test_a_sequence_must_fit() -> None:
     source = make_fixed_source(batch_size=1, sequence_length=3)
     with pytest.raises(ValueError, match="2 steps are fewer than a sequence of 3"):
         source.sample(fixed_data(numbered(2, 1)), jax.random.key(0))
 
 
-def test_chunks_and_a_restored_state_change_no_bit(fresh, same_bits):
+def test_chunks_and_a_restored_state_change_no_bit(fresh: MakeTeam, same_bits: SameBits) -> None:
     team = fresh("probe/copy", "model.layers=[8]", algorithm="iql", iterations=20)
     recorded = team.transitions(num_envs=8, num_steps=20)
     loop = make_offline_loop(team.algorithm, recorded, batch_size=8, updates=2, num_iterations=10)

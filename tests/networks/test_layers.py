@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +31,7 @@ STEPS, ENVS, INPUTS, HIDDEN = 6, 3, 4, 5
 CELLS = [Gru, Lstm]
 
 
-def make_memory(cell):
+def make_memory(cell: Any) -> tuple[Any, jax.Array, tuple[jax.Array, ...]]:
     memory = cell(INPUTS, HIDDEN, Initialiser.uniform, nnx.Rngs(params=0))
     x = jax.random.normal(jax.random.key(1), (STEPS, ENVS, INPUTS))
     keys = jax.random.split(jax.random.key(2), cell.num_states)
@@ -37,12 +39,12 @@ def make_memory(cell):
     return memory, x, carry
 
 
-def fresh(cell):
+def fresh(cell: Any) -> tuple[jax.Array, ...]:
     return tuple(jnp.zeros((ENVS, HIDDEN)) for _ in range(cell.num_states))
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_reset_in_the_middle_equals_two_unrolls(cell):
+def test_reset_in_the_middle_equals_two_unrolls(cell: type[Any]) -> None:
     memory, x, carry = make_memory(cell)
     reset = jnp.zeros((STEPS, ENVS), bool).at[3].set(True)
     features, end = run_memory(memory, x, carry, reset)
@@ -56,7 +58,7 @@ def test_reset_in_the_middle_equals_two_unrolls(cell):
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_unroll_equals_stepping_one_by_one(cell):
+def test_unroll_equals_stepping_one_by_one(cell: type[Any]) -> None:
     memory, x, carry = make_memory(cell)
     reset = jax.random.bernoulli(jax.random.key(3), 0.4, (STEPS, ENVS))
     assert reset.any() and not reset.all()
@@ -68,7 +70,7 @@ def test_unroll_equals_stepping_one_by_one(cell):
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_environments_are_reset_one_by_one(cell):
+def test_environments_are_reset_one_by_one(cell: type[Any]) -> None:
     memory, x, carry = make_memory(cell)
     reset = jnp.zeros((STEPS, ENVS), bool).at[2, 1].set(True)
     features, _ = run_memory(memory, x, carry, reset)
@@ -77,11 +79,12 @@ def test_environments_are_reset_one_by_one(cell):
     assert not np.allclose(features[2:, 1], unbroken[2:, 1])
 
 
-def sigmoid(x):
-    return 1.0 / (1.0 + np.exp(-x))
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return np.asarray(1.0 / (1.0 + np.exp(-x)))
 
 
-def test_gru_by_formula():
+def test_gru_by_formula() -> None:
+    h: Any
     memory, x, (h,) = make_memory(Gru)
     w, b = np.asarray(memory.project.kernel), np.asarray(memory.project.bias)
     u, c = np.asarray(memory.recur.kernel), np.asarray(memory.recur.bias)
@@ -95,7 +98,9 @@ def test_gru_by_formula():
         np.testing.assert_allclose(got[t], h, atol=1e-5)
 
 
-def test_lstm_by_formula():
+def test_lstm_by_formula() -> None:
+    c: Any
+    h: Any
     memory, x, (c, h) = make_memory(Lstm)
     w, b = np.asarray(memory.project.kernel), np.asarray(memory.project.bias)
     u, d = np.asarray(memory.recur.kernel), np.asarray(memory.recur.bias)
@@ -112,7 +117,7 @@ def test_lstm_by_formula():
 
 
 @pytest.mark.parametrize(("cell", "gates"), [(Gru, 3), (Lstm, 4)])
-def test_each_gate_is_orthogonal(cell, gates):
+def test_each_gate_is_orthogonal(cell: type[Any], gates: int) -> None:
     """Over all gates at once, a gate's matrix had singular values of about 1 / √gates."""
     memory = cell(HIDDEN, HIDDEN, Initialiser.orthogonal, nnx.Rngs(params=0))
     for kernel in (memory.project.kernel, memory.recur.kernel):
@@ -122,7 +127,7 @@ def test_each_gate_is_orthogonal(cell, gates):
         assert not np.allclose(parts[0], parts[1])
 
 
-def test_orthogonal_initialiser():
+def test_orthogonal_initialiser() -> None:
     layer = make_linear(16, 8, Initialiser.orthogonal, nnx.Rngs(params=0), gain=0.5)
     kernel = np.asarray(layer.kernel)
     np.testing.assert_allclose(kernel.T @ kernel, 0.25 * np.eye(8), atol=1e-5)
@@ -131,7 +136,7 @@ def test_orthogonal_initialiser():
     np.testing.assert_allclose(by_default.T @ by_default, 2.0 * np.eye(8), atol=1e-5)
 
 
-def test_uniform_initialiser_is_torchs():
+def test_uniform_initialiser_is_torchs() -> None:
     layer = make_linear(100, 400, Initialiser.uniform, nnx.Rngs(params=0), gain=7.0)
     for values in (np.asarray(layer.kernel), np.asarray(layer.bias)):
         assert np.abs(values).max() <= 0.1
@@ -140,19 +145,19 @@ def test_uniform_initialiser_is_torchs():
         assert abs(values.mean()) < 0.01
 
 
-def test_lecun_initialiser():
+def test_lecun_initialiser() -> None:
     layer = make_linear(100, 400, Initialiser.lecun, nnx.Rngs(params=0))
     assert np.asarray(layer.kernel).std() == pytest.approx(0.1, rel=0.03)
     assert not np.any(layer.bias)
 
 
-def test_convolutions_take_their_fan_in_from_the_window():
+def test_convolutions_take_their_fan_in_from_the_window() -> None:
     conv = Conv((5, 5, 4), (300,), (3,), (1,), LayersConfig(initialiser=Initialiser.uniform), nnx.Rngs(params=0))
     bound = 1 / math.sqrt(4 * 3 * 3)
     assert bound * 0.98 < np.abs(np.asarray(conv.layers[0].kernel)).max() <= bound
 
 
-def test_layers_differ_and_keys_count():
+def test_layers_differ_and_keys_count() -> None:
     one = Mlp(8, (8, 8), LayersConfig(), nnx.Rngs(params=0))
     other = Mlp(8, (8, 8), LayersConfig(), nnx.Rngs(params=1))
     assert not np.allclose(one.layers[0].kernel, one.layers[1].kernel)
@@ -163,7 +168,7 @@ def test_layers_differ_and_keys_count():
 
 
 @pytest.mark.parametrize("activation", list(Activation), ids=lambda activation: activation.name)
-def test_activations(activation):
+def test_activations(activation: Activation) -> None:
     x = np.array([-1.5, 0.0, 2.0])
     wanted = {
         Activation.relu: np.maximum(x, 0),
@@ -175,7 +180,7 @@ def test_activations(activation):
     np.testing.assert_allclose(activate(activation, jnp.array(x)), wanted[activation], atol=1e-5)
 
 
-def test_mlp_by_formula_with_and_without_norm():
+def test_mlp_by_formula_with_and_without_norm() -> None:
     x = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
     for norm in Norm:
         config = LayersConfig(norm=norm, activation=Activation.tanh, initialiser=Initialiser.uniform)
@@ -191,13 +196,13 @@ def test_mlp_by_formula_with_and_without_norm():
 
 
 @pytest.mark.parametrize("outputs", [3, 32])  # below and above `FEW_OUTPUTS`
-def test_a_layers_gradient_is_that_of_its_product(outputs):
+def test_a_layers_gradient_is_that_of_its_product(outputs: int) -> None:
     """Written out for speed, so against what JAX derives; for one layer, and for one of each agent's own."""
     keys = jax.random.split(jax.random.key(0), 3)
     x, kernel = jax.random.normal(keys[0], (4, 20, 8)), jax.random.normal(keys[1], (4, 8, outputs))
     dy = jax.random.normal(keys[2], (4, 20, outputs))
 
-    def check(multiply, *arguments):
+    def check(multiply: Callable[..., Any], *arguments: jax.Array) -> None:
         _, ours = jax.vjp(multiply, *arguments)
         _, theirs = jax.vjp(jnp.matmul, *arguments)
         own_dy = dy.reshape(*arguments[0].shape[:-1], outputs)
@@ -207,7 +212,7 @@ def test_a_layers_gradient_is_that_of_its_product(outputs):
     check(jax.vmap(matmul_fast_backward), x, kernel)
 
 
-def test_norms_reach_convolutions():
+def test_norms_reach_convolutions() -> None:
     """Over the channels of each pixel: deviations are 1 before the activation, whatever the input's scale."""
     config = LayersConfig(norm=Norm.layer, activation=Activation.tanh)
     conv = Conv((4, 4, 2), (8, 6), (3, 3), (1, 1), config, nnx.Rngs(params=0))

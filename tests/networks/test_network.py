@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +18,7 @@ from covey.errors import UsageError
 from covey.networks.layers import Initialiser, Norm
 from covey.networks.models import CnnConfig, MlpConfig, RecurrentConfig
 from covey.networks.network import Model, apply_after, make_network
+from covey.types import Network
 
 STEPS, ENVS, AGENTS, OUTPUTS = 3, 2, 4, 5
 CONFIGS = {
@@ -28,7 +31,14 @@ SHAPES = {"mlp": (3,), "cnn": (5, 5, 2), "gru": (3,), "lstm": (3,)}
 SHARING = [(False, True), (False, False), (True, True), (True, False)]  # centralised, share_parameters
 
 
-def make(name, *, config=None, input_shape=None, centralised=False, share_parameters=True):
+def make(
+    name: str,
+    *,
+    config: Any = None,
+    input_shape: tuple[int, ...] | None = None,
+    centralised: bool = False,
+    share_parameters: bool = True,
+) -> tuple[Network, Any, jax.Array]:
     input_shape = SHAPES[name] if input_shape is None else input_shape
     network = make_network(
         Model(name, config or CONFIGS[name]),
@@ -44,17 +54,17 @@ def make(name, *, config=None, input_shape=None, centralised=False, share_parame
     return network, jax.jit(network.init)(jax.random.key(0)), inputs
 
 
-def run(network, params, inputs, reset=None):
+def run(network: Network, params: Any, inputs: Any, reset: jax.Array | None = None) -> tuple[jax.Array, Any]:
     reset = jnp.zeros((STEPS, ENVS), bool) if reset is None else reset
     return compiled(network)(params, inputs, network.initial_carry(ENVS), reset)
 
 
 @functools.lru_cache(maxsize=4)
-def compiled(network):
+def compiled(network: Network) -> Callable[..., tuple[jax.Array, Any]]:
     return jax.jit(network.apply)
 
 
-def test_every_built_in_model_is_covered():
+def test_every_built_in_model_is_covered() -> None:
     elsewhere = {"gnn", "attention", "deepsets", "sequence"}  # test_relational.py, test_sequence.py
     built_in = {entry.name for entry in registry.models if str(entry.make).startswith("covey.")}
     assert built_in == set(CONFIGS) | elsewhere
@@ -62,12 +72,12 @@ def test_every_built_in_model_is_covered():
 
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize(("centralised", "share_parameters"), SHARING)
-def test_shapes_and_gradients(name, centralised, share_parameters):
+def test_shapes_and_gradients(name: str, centralised: bool, share_parameters: bool) -> None:
     """Every array of parameters, of every agent, gets a gradient: a layer that never learns fails here."""
     network, params, inputs = make(name, centralised=centralised, share_parameters=share_parameters)
     assert network.recurrent == (name in ("gru", "lstm"))
 
-    def objective(params):
+    def objective(params: Any) -> tuple[jax.Array, jax.Array]:
         outputs, _ = run(network, params, inputs)
         return jnp.sum(jnp.square(outputs - 1.0)), outputs
 
@@ -83,7 +93,7 @@ def test_shapes_and_gradients(name, centralised, share_parameters):
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_per_agent_parameters_differ_and_keep_to_their_agent(name):
+def test_per_agent_parameters_differ_and_keep_to_their_agent(name: str) -> None:
     network, params, inputs = make(name, share_parameters=False)
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         if "kernel" in jax.tree_util.keystr(path):
@@ -99,7 +109,7 @@ def test_per_agent_parameters_differ_and_keep_to_their_agent(name):
 
 @pytest.mark.parametrize("share_parameters", [True, False])
 @pytest.mark.parametrize("name", CONFIGS)
-def test_an_agents_output_depends_on_its_own_input_only(name, share_parameters):
+def test_an_agents_output_depends_on_its_own_input_only(name: str, share_parameters: bool) -> None:
     network, params, inputs = make(name, share_parameters=share_parameters)
     before, _ = run(network, params, inputs)
     after, _ = run(network, params, inputs.at[:, :, 2].add(1.0))
@@ -108,13 +118,13 @@ def test_an_agents_output_depends_on_its_own_input_only(name, share_parameters):
     assert not np.allclose(before[:, :, 2], after[:, :, 2])
 
 
-def test_shared_parameters_treat_agents_alike():
+def test_shared_parameters_treat_agents_alike() -> None:
     network, params, inputs = make("mlp")
     outputs, _ = run(network, params, jnp.broadcast_to(inputs[:, :, :1], inputs.shape))
     np.testing.assert_allclose(outputs, jnp.broadcast_to(outputs[:, :, :1], outputs.shape), atol=1e-6)
 
 
-def test_per_agent_network_equals_each_agents_own():
+def test_per_agent_network_equals_each_agents_own() -> None:
     network, params, inputs = make("gru", share_parameters=False)
     together, _ = run(network, params, inputs)
     alone, _, _ = make("gru")
@@ -126,7 +136,7 @@ def test_per_agent_network_equals_each_agents_own():
 
 @pytest.mark.parametrize("name", ["gru", "lstm"])
 @pytest.mark.parametrize(("centralised", "share_parameters"), SHARING)
-def test_reset_in_the_middle_equals_two_unrolls(name, centralised, share_parameters):
+def test_reset_in_the_middle_equals_two_unrolls(name: str, centralised: bool, share_parameters: bool) -> None:
     network, params, inputs = make(name, centralised=centralised, share_parameters=share_parameters)
     inputs = jnp.concatenate([inputs, inputs + 0.5])
     reset = jnp.zeros((2 * STEPS, ENVS), bool).at[STEPS].set(True)
@@ -142,11 +152,11 @@ def test_reset_in_the_middle_equals_two_unrolls(name, centralised, share_paramet
     np.testing.assert_allclose(whole, jnp.concatenate(one_by_one), atol=1e-5)
 
 
-def test_the_burn_in_fills_the_memory_and_is_not_learned_from():
+def test_the_burn_in_fills_the_memory_and_is_not_learned_from() -> None:
     network, params, inputs = make("gru")
     never, carry = jnp.zeros((STEPS, ENVS), bool), network.initial_carry(ENVS)
 
-    def after_one(inputs):
+    def after_one(inputs: Any) -> Any:
         return apply_after(network, params, inputs, carry, never, 1)
 
     whole, _ = run(network, params, inputs)
@@ -155,7 +165,7 @@ def test_the_burn_in_fills_the_memory_and_is_not_learned_from():
     assert (slope[0] == 0).all() and (slope[1:] != 0).any(axis=(1, 2, 3)).all()
 
 
-def test_feed_forward_networks_have_no_carry():
+def test_feed_forward_networks_have_no_carry() -> None:
     network, params, inputs = make("mlp")
     assert network.initial_carry(7) == ()
     outputs, carry = run(network, params, inputs)
@@ -167,7 +177,7 @@ def test_feed_forward_networks_have_no_carry():
 # ------------------------------------------------------------------------------------------------- observations [N, F]
 
 
-def test_flattened_rows_see_their_order_and_averaged_rows_do_not():
+def test_flattened_rows_see_their_order_and_averaged_rows_do_not() -> None:
     for flatten in (True, False):
         network, params, inputs = make("mlp", config=MlpConfig(layers=(8,), flatten=flatten), input_shape=(4, 3))
         outputs, _ = run(network, params, inputs)
@@ -178,27 +188,27 @@ def test_flattened_rows_see_their_order_and_averaged_rows_do_not():
         assert size == ((12, 8) if flatten else (3, 8))
 
 
-def test_recurrent_models_flatten_rows():
+def test_recurrent_models_flatten_rows() -> None:
     network, params, inputs = make("gru", input_shape=(4, 3))
     assert run(network, params, inputs)[0].shape == (STEPS, ENVS, AGENTS, OUTPUTS)
 
 
-def test_cnn_sees_images_only():
+def test_cnn_sees_images_only() -> None:
     with pytest.raises(UsageError, match=r"needs observations \[H, W, C\].*model=mlp"):
         make("cnn", input_shape=(3,))
     with pytest.raises(ValueError, match="one entry per convolution"):
         CnnConfig(channels=(4,), kernels=(3, 3), strides=(1,))
 
 
-def test_integer_observations():
+def test_integer_observations() -> None:
     network, params, _ = make("mlp")
     inputs = jnp.arange(STEPS * ENVS * AGENTS * 3, dtype=jnp.int32).reshape(STEPS, ENVS, AGENTS, 3)
     outputs, _ = run(network, params, inputs)
     np.testing.assert_array_equal(outputs, run(network, params, inputs.astype(jnp.float32))[0])
 
 
-def test_head_gain_scales_the_outputs():
-    def head(config):
+def test_head_gain_scales_the_outputs() -> None:
+    def head(config: Any) -> np.ndarray:
         network = make_network(Model("mlp", config), input_shape=(3,), num_outputs=2, num_agents=1, head_gain=0.01)
         return np.asarray(jax.jit(network.init)(jax.random.key(0))["head"]["kernel"])
 
@@ -208,7 +218,7 @@ def test_head_gain_scales_the_outputs():
     assert np.abs(head(dataclasses.replace(CONFIGS["mlp"], initialiser=Initialiser.uniform))).max() > 0.1
 
 
-def test_layer_norm_has_parameters_that_learn():
+def test_layer_norm_has_parameters_that_learn() -> None:
     network, params, inputs = make("mlp", config=MlpConfig(layers=(8,), norm=Norm.layer))
     gradients = jax.grad(lambda params: jnp.sum(jnp.square(run(network, params, inputs)[0] - 1.0)))(params)
     assert np.any(gradients["model"]["mlp"]["norms"][0]["scale"] != 0)
@@ -217,14 +227,14 @@ def test_layer_norm_has_parameters_that_learn():
 class Averaging(nnx.Module):
     """A user's model that averages over its batch."""
 
-    def __init__(self, config, input_shape, rngs):
+    def __init__(self, config: Any, input_shape: tuple[int, ...], rngs: Any) -> None:
         self.num_features = input_shape[-1]
 
-    def __call__(self, x):
+    def __call__(self, x: jax.Array) -> jax.Array:
         return x.mean(axis=0)
 
 
-def test_a_model_that_loses_axes_is_named():
+def test_a_model_that_loses_axes_is_named() -> None:
     registry.register_model("averaging", Averaging, config=MlpConfig, description="test")
     try:
         network, params, inputs = make("averaging", config=MlpConfig(), input_shape=(3,))

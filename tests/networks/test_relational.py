@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import MakeTeam
 
 from covey.errors import UsageError
 from covey.networks.network import Model, make_model, make_network
@@ -22,9 +24,10 @@ from covey.networks.relational import (
     aggregate,
     split_rows,
 )
+from covey.types import Network
 
 STEPS, ENVS, AGENTS, FEATURES, OUTPUTS = 2, 3, 4, 5, 2
-SMALL = {"layers": (8,), "hidden_size": 8, "layers_after": (8,)}
+SMALL: dict[str, Any] = {"layers": (8,), "hidden_size": 8, "layers_after": (8,)}
 CONFIGS = {
     "gatv2": ("gnn", GnnConfig(**SMALL)),
     "graph_conv": ("gnn", GnnConfig(**SMALL, layer=GraphLayer.graph_conv)),
@@ -38,7 +41,15 @@ kinds = pytest.mark.parametrize(
 )
 
 
-def make(kind: str, *, config=None, num_agents=AGENTS, num_outputs=OUTPUTS, centralised=False, share=True):
+def make(
+    kind: str,
+    *,
+    config: Any = None,
+    num_agents: int = AGENTS,
+    num_outputs: int = OUTPUTS,
+    centralised: bool = False,
+    share: bool = True,
+) -> tuple[Network, Any]:
     name, default = CONFIGS[kind]
     network = make_network(
         Model(name, config or default),
@@ -52,23 +63,23 @@ def make(kind: str, *, config=None, num_agents=AGENTS, num_outputs=OUTPUTS, cent
     return network, jax.jit(network.init)(jax.random.key(0))
 
 
-def run(network, params, inputs):
+def run(network: Network, params: Any, inputs: Any) -> Any:
     return jax.jit(network.apply)(params, inputs, (), jnp.zeros(inputs.shape[:2], bool))[0]
 
 
-def observations(num_agents=AGENTS, seed=1):
+def observations(num_agents: int = AGENTS, seed: int = 1) -> jax.Array:
     return jax.random.normal(jax.random.key(seed), (STEPS, ENVS, num_agents, FEATURES))
 
 
 @kinds
-def test_order_does_not_matter(kind):
+def test_order_does_not_matter(kind: str) -> None:
     network, params = make(kind)
     x, order = observations(), np.array([2, 0, 3, 1])
     np.testing.assert_allclose(run(network, params, x)[:, :, order], run(network, params, x[:, :, order]), atol=1e-5)
 
 
 @kinds
-def test_parameters_fit_any_number_of_agents(kind):
+def test_parameters_fit_any_number_of_agents(kind: str) -> None:
     _, params = make(kind)
     larger, other_params = make(kind, num_agents=7)
     shapes, other_shapes = (jax.tree.map(jnp.shape, p) for p in (params, other_params))
@@ -77,7 +88,7 @@ def test_parameters_fit_any_number_of_agents(kind):
 
 
 @kinds
-def test_every_agent_hears_every_other_and_every_parameter_learns(kind):
+def test_every_agent_hears_every_other_and_every_parameter_learns(kind: str) -> None:
     network, params = make(kind)
     x = observations()
     heard = jax.jacobian(lambda x: run(network, params, x)[0, 0].sum(-1))(x)[:, 0, 0]  # [listener, speaker, F]
@@ -86,8 +97,8 @@ def test_every_agent_hears_every_other_and_every_parameter_learns(kind):
     assert all(jnp.abs(leaf).max() > 0 for leaf in jax.tree.leaves(grads))
 
 
-def test_topologies_say_who_is_heard():
-    def heard(config):
+def test_topologies_say_who_is_heard() -> None:
+    def heard(config: Any) -> np.ndarray:
         network, params = make("gatv2", config=config)
         x = observations()[:1, :1].at[0, 0, :, 0].set(jnp.array([0.0, 1.0, 2.0, 10.0]))
         jacobian = jax.jacobian(lambda x: run(network, params, x)[0, 0].sum(-1))(x)[:, 0, 0]
@@ -104,7 +115,7 @@ def test_topologies_say_who_is_heard():
 
 
 @kinds
-def test_a_centralised_critic_gives_each_agent_its_own_or_all_one(kind):
+def test_a_centralised_critic_gives_each_agent_its_own_or_all_one(kind: str) -> None:
     joint = observations().reshape(STEPS, ENVS, -1)
     network, params = make(kind, centralised=True, num_outputs=AGENTS)
     values = run(network, params, joint)
@@ -114,7 +125,7 @@ def test_a_centralised_critic_gives_each_agent_its_own_or_all_one(kind):
     assert run(network, params, joint).shape == (STEPS, ENVS, 1)
 
 
-def test_unshared_parameters_are_each_agents_own():
+def test_unshared_parameters_are_each_agents_own() -> None:
     network, params = make("gatv2", share=False)
     x = observations()
     before = run(network, params, x)
@@ -130,7 +141,7 @@ def test_unshared_parameters_are_each_agents_own():
         DeepSetsConfig(over=Over.rows, layers=(8,), layers_after=(8,)),
     ],
 )
-def test_over_rows_agents_are_alone_and_order_does_not_matter(config):
+def test_over_rows_agents_are_alone_and_order_does_not_matter(config: AttentionConfig | DeepSetsConfig) -> None:
     name = "attention" if isinstance(config, AttentionConfig) else "deepsets"
     network = make_network(
         Model(name, config), input_shape=(6, FEATURES), num_outputs=OUTPUTS, num_agents=AGENTS, head_gain=1.0
@@ -144,12 +155,12 @@ def test_over_rows_agents_are_alone_and_order_does_not_matter(config):
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("add", [3.0, 0.0]), ("mean", [1.5, 0.0]), ("max", [2.0, 0.0])])
-def test_aggregation_by_hand(kind, expected):
+def test_aggregation_by_hand(kind: str, expected: list[float]) -> None:
     x, mask = jnp.array([[1.0, 2.0, 9.0], [1.0, 2.0, 3.0]]), jnp.array([[True, True, False], [False] * 3])
     np.testing.assert_allclose(aggregate(Aggregation[kind], x, mask, 1), expected)
 
 
-def test_bad_fields_and_inputs_are_refused():
+def test_bad_fields_and_inputs_are_refused() -> None:
     with pytest.raises(UsageError, match="needs edge_radius"):
         make_model("gnn", topology="radius")
     with pytest.raises(UsageError, match="does not split over num_heads"):
@@ -162,11 +173,11 @@ def test_bad_fields_and_inputs_are_refused():
 
 @pytest.mark.parametrize("model", ["gnn", pytest.param("attention", marks=slow), pytest.param("deepsets", marks=slow)])
 @pytest.mark.parametrize("algorithm", ["mappo", pytest.param("ippo", marks=slow)])
-def test_teams_learn_with_them(trained, model, algorithm):
+def test_teams_learn_with_them(trained: MakeTeam, model: str, algorithm: str) -> None:
     assert trained("probe/copy", algorithm=algorithm, model=model, iterations=40).returns()["agents"] > 0.98
 
 
-def test_rows_of_a_flat_observation_are_found_and_their_order_does_not_matter():
+def test_rows_of_a_flat_observation_are_found_and_their_order_does_not_matter() -> None:
     x = jnp.arange(9.0)  # two entries, then two rows of three, then one entry
     np.testing.assert_array_equal(split_rows(x, (2, 2, 3)), [[2, 3, 4, 0, 1, 8], [5, 6, 7, 0, 1, 8]])
     for config in (
@@ -184,12 +195,12 @@ def test_rows_of_a_flat_observation_are_found_and_their_order_does_not_matter():
 
 
 @pytest.mark.parametrize("fields", [{"rows": (0, 2, 3)}, {"over": Over.rows, "rows": (0, 2)}])
-def test_rows_that_make_no_sense_are_refused(fields):
+def test_rows_that_make_no_sense_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="rows"):
         DeepSetsConfig(**fields)
 
 
-def test_rows_beyond_the_observation_are_refused():
+def test_rows_beyond_the_observation_are_refused() -> None:
     model = make_model("deepsets", over="rows", rows=[2, 3, 3])
     with pytest.raises(UsageError, match="beyond observations of 9"):
         make_network(model, input_shape=(9,), num_outputs=2, num_agents=1, head_gain=1.0)

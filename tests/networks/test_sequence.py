@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 
 from covey.errors import UsageError
 from covey.networks.network import make_model, make_network
+from covey.types import Network
 
 STEPS, ENVS, AGENTS, FEATURES = 4, 2, 3, 5
 STAGES = {
@@ -22,19 +25,19 @@ STAGES = {
 }
 
 
-def make(kind: str):
+def make(kind: str) -> tuple[Network, Any]:
     model = make_model("sequence", stages=STAGES[kind])
     network = make_network(model, input_shape=(FEATURES,), num_outputs=2, num_agents=AGENTS, head_gain=1.0)
     return network, jax.jit(network.init)(jax.random.key(0))
 
 
 @pytest.mark.parametrize("kind", list(STAGES))
-def test_every_parameter_learns(kind):
+def test_every_parameter_learns(kind: str) -> None:
     network, params = make(kind)
     x = jax.random.normal(jax.random.key(1), (STEPS, ENVS, AGENTS, FEATURES))
     reset = jnp.zeros((STEPS, ENVS), bool)
 
-    def loss(params):
+    def loss(params: Any) -> jax.Array:
         outputs, _ = jax.jit(network.apply)(params, x, network.initial_carry(ENVS), reset)
         assert outputs.shape == (STEPS, ENVS, AGENTS, 2)
         return jnp.square(outputs).sum()
@@ -43,19 +46,19 @@ def test_every_parameter_learns(kind):
     assert all(jnp.abs(leaf).max() > 0 for leaf in jax.tree.leaves(grads))
 
 
-def test_agents_hear_each_other_only_where_a_stage_lets_them():
+def test_agents_hear_each_other_only_where_a_stage_lets_them() -> None:
     x = jax.random.normal(jax.random.key(1), (1, 1, AGENTS, FEATURES))
     for kind, hears in (("plain", False), ("talking", True)):
         network, params = make(kind)
 
-        def outputs(x, network=network, params=params):
+        def outputs(x: jax.Array, network: Network = network, params: Any = params) -> Any:
             return jax.jit(network.apply)(params, x, (), jnp.zeros((1, 1), bool))[0]
 
         changed = np.asarray(outputs(x.at[0, 0, 0].add(1.0)) != outputs(x)).any(axis=(0, 1, 3))
         np.testing.assert_array_equal(changed, [True, hears, hears])
 
 
-def test_memory_goes_on_with_its_carry_and_is_reset():
+def test_memory_goes_on_with_its_carry_and_is_reset() -> None:
     network, params = make("remembering")
     x = jax.random.normal(jax.random.key(1), (STEPS, ENVS, AGENTS, FEATURES))
     reset = jnp.zeros((STEPS, ENVS), bool).at[3].set(True)
@@ -68,7 +71,7 @@ def test_memory_goes_on_with_its_carry_and_is_reset():
     np.testing.assert_allclose(whole[3:], afresh, atol=1e-6)
 
 
-def test_no_stages_are_refused():
+def test_no_stages_are_refused() -> None:
     with pytest.raises(UsageError, match="needs stages"):
         make_network(make_model("sequence"), input_shape=(3,), num_outputs=2, num_agents=2, head_gain=1.0)
 
@@ -82,6 +85,6 @@ def test_no_stages_are_refused():
         ({"a": {"model": "sequence"}}, "cannot be a stage"),
     ],
 )
-def test_bad_stages_are_refused(stages, message):
+def test_bad_stages_are_refused(stages: dict[str, dict[str, list[int] | str]], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         make_model("sequence", stages=stages)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import MakeTeam
 
 from covey.ops import blocks
 from covey.ops.blocks import mean_over_blocks
@@ -21,15 +24,15 @@ from covey.ops.blocks import mean_over_blocks
         (4, 10_000, 4),  # many agents: one each
     ],
 )
-def test_the_fewest_blocks_that_fit(num_indices, rows_per_index, expected):
+def test_the_fewest_blocks_that_fit(num_indices: int, rows_per_index: int, expected: int) -> None:
     assert blocks._num_blocks(num_indices, rows_per_index) == expected
 
 
-def test_the_mean_over_blocks_is_the_mean(monkeypatch):
+def test_the_mean_over_blocks_is_the_mean(monkeypatch: pytest.MonkeyPatch) -> None:
     x = jnp.arange(24.0)
     seen = []
 
-    def function(indices):
+    def function(indices: jax.Array) -> dict[str, Any]:
         seen.append(indices.shape)
         return {"mean": jnp.mean(x[indices] ** 2), "two": (jnp.mean(x[indices]), jnp.ones(3))}
 
@@ -43,7 +46,7 @@ def test_the_mean_over_blocks_is_the_mean(monkeypatch):
 
 
 @pytest.mark.parametrize("normalisation", ["minibatch", pytest.param("batch", marks=pytest.mark.slow)])
-def test_ppo_learns_the_same_in_blocks(fresh, monkeypatch, normalisation):
+def test_ppo_learns_the_same_in_blocks(fresh: MakeTeam, monkeypatch: pytest.MonkeyPatch, normalisation: str) -> None:
     overrides = (f"algorithm.advantage_normalisation={normalisation}", "algorithm.epochs=2")
     options = {"iterations": 1, "num_envs": 8, "rollout_length": 16}
     whole = fresh("probe/copy", *overrides, **options)

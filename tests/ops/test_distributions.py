@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,16 +15,16 @@ from covey.ops.distributions import MIN_SCALE, location_and_scale, make_distribu
 from covey.types import Continuous, Discrete, MultiDiscrete
 
 NUM_SAMPLES = 100_000
-LOGITS = np.array([0.5, -1.0, 2.0, 0.0], np.float32)
-MASK = np.array([True, True, False, True])
+LOGITS: Any = np.array([0.5, -1.0, 2.0, 0.0], np.float32)
+MASK: Any = np.array([True, True, False, True])
 
 
 def softmax(logits: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
     weights = np.exp(logits.astype(np.float64)) * (1.0 if mask is None else mask)
-    return weights / weights.sum()
+    return np.asarray(weights / weights.sum())
 
 
-def frequencies(samples: np.ndarray, num: int) -> np.ndarray:
+def frequencies(samples: jax.Array | np.ndarray, num: int) -> np.ndarray:
     return np.bincount(np.asarray(samples), minlength=num) / len(samples)
 
 
@@ -31,7 +32,7 @@ def frequencies(samples: np.ndarray, num: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("mask", [None, MASK], ids=["all legal", "masked"])
-def test_categorical_samples_follow_the_probabilities(mask):
+def test_categorical_samples_follow_the_probabilities(mask: Any) -> None:
     distribution = make_distribution(Discrete(4))
     logits = jnp.broadcast_to(LOGITS, (NUM_SAMPLES, 4))
     samples = distribution.sample(logits, mask, jax.random.key(0))
@@ -52,14 +53,14 @@ def test_categorical_samples_follow_the_probabilities(mask):
         ([0.0, -20.0, 0.0], [True, True, False]),  # the last legal action is nearly impossible
     ],
 )
-def test_a_masked_action_is_never_sampled(logits, mask):
+def test_a_masked_action_is_never_sampled(logits: list[float], mask: list[bool]) -> None:
     distribution = make_distribution(Discrete(3))
     samples = distribution.sample(jnp.tile(jnp.array(logits), (NUM_SAMPLES, 1)), jnp.array(mask), jax.random.key(1))
     assert np.all(np.asarray(mask)[np.asarray(samples)])
     assert mask[int(distribution.mode(jnp.array(logits), jnp.array(mask)))]
 
 
-def test_sampling_at_both_ends_of_the_random_numbers(monkeypatch):
+def test_sampling_at_both_ends_of_the_random_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The smallest and the largest number that `uniform` can give select legal actions."""
     logits = jnp.array([-1e9, 0.3, -1e9, 0.1, -1e9])
     for number, wanted in ((0.0, 1), (1.0 - 2.0**-24, 3)):
@@ -68,7 +69,7 @@ def test_sampling_at_both_ends_of_the_random_numbers(monkeypatch):
 
 
 @pytest.mark.parametrize("mask", [None, MASK], ids=["all legal", "masked"])
-def test_categorical_log_prob_and_entropy_by_formula(mask):
+def test_categorical_log_prob_and_entropy_by_formula(mask: Any) -> None:
     distribution = make_distribution(Discrete(4))
     probabilities = softmax(LOGITS, mask)
     legal = np.flatnonzero(probabilities)
@@ -78,10 +79,10 @@ def test_categorical_log_prob_and_entropy_by_formula(mask):
     np.testing.assert_allclose(distribution.entropy(LOGITS, mask, None), entropy, rtol=1e-5)
 
 
-def test_masked_gradients_are_finite_and_zero_for_illegal_actions():
+def test_masked_gradients_are_finite_and_zero_for_illegal_actions() -> None:
     distribution = make_distribution(Discrete(4))
 
-    def objective(logits):
+    def objective(logits: jax.Array) -> jax.Array:
         log_prob = distribution.log_prob(logits, jnp.array(MASK), jnp.int32(1))
         return log_prob + distribution.entropy(logits, jnp.array(MASK), None)
 
@@ -90,7 +91,7 @@ def test_masked_gradients_are_finite_and_zero_for_illegal_actions():
     assert gradient[2] == 0 and np.all(gradient[np.array([0, 1, 3])] != 0)
 
 
-def test_categorical_equals_distrax():
+def test_categorical_equals_distrax() -> None:
     distrax = pytest.importorskip("distrax")
     logits = jax.random.normal(jax.random.key(5), (7, 4))
     actions = jnp.arange(7) % 4
@@ -103,11 +104,11 @@ def test_categorical_equals_distrax():
 # ------------------------------------------------------------------------------------------------- multi-discrete
 
 
-def test_multi_discrete_is_independent_categoricals():
+def test_multi_discrete_is_independent_categoricals() -> None:
     distribution = make_distribution(MultiDiscrete((2, 4)))
     assert distribution.num_parameters == 6
-    logits = np.concatenate([np.array([0.3, -0.3], np.float32), LOGITS])
-    mask = np.concatenate([[True, True], MASK])
+    logits: Any = np.concatenate([np.array([0.3, -0.3], np.float32), LOGITS])
+    mask: Any = np.concatenate([[True, True], MASK])
     samples = np.asarray(distribution.sample(jnp.tile(logits, (NUM_SAMPLES, 1)), mask, jax.random.key(2)))
     assert samples.shape == (NUM_SAMPLES, 2) and samples.dtype == np.int32
     first, second = softmax(logits[:2]), softmax(LOGITS, MASK)
@@ -128,14 +129,14 @@ def test_multi_discrete_is_independent_categoricals():
 BOUNDS = Continuous(low=(-2.0, 0.0), high=(2.0, 10.0))
 
 
-def test_location_and_scale():
+def test_location_and_scale() -> None:
     location, scale = location_and_scale(jnp.array([0.7, -0.2, 0.0, -1000.0]))
     np.testing.assert_allclose(location, [0.7, -0.2])
     np.testing.assert_allclose(scale, [1.0, MIN_SCALE], rtol=1e-5)
 
 
 @pytest.mark.parametrize("parameters", [(0.0, 0.0), (1.0, -1.0), (-1.5, 0.5)])
-def test_tanh_normal_density_integrates_to_one_over_the_bounds(parameters):
+def test_tanh_normal_density_integrates_to_one_over_the_bounds(parameters: tuple[float, float]) -> None:
     distribution = make_distribution(Continuous(low=(-1.0,), high=(3.0,)))
     # Equal steps of the action itself, so a forgotten Jacobian or half range would show.
     edges = np.linspace(-1.0, 3.0, 400_001)
@@ -146,17 +147,18 @@ def test_tanh_normal_density_integrates_to_one_over_the_bounds(parameters):
     assert total == pytest.approx(1.0, abs=2e-3)
 
 
-def test_tanh_normal_log_prob_by_formula():
+def test_tanh_normal_log_prob_by_formula() -> None:
     distribution = make_distribution(BOUNDS)
     assert distribution.num_parameters == 4
-    parameters, raw = np.array([0.3, -0.5, 0.2, 1.0], np.float32), np.array([0.9, -0.4])
+    parameters: Any = np.array([0.3, -0.5, 0.2, 1.0], np.float32)
+    raw = np.array([0.9, -0.4])
     location, scale = (np.asarray(x, np.float64) for x in location_and_scale(jnp.array(parameters)))
     half_range = np.array([2.0, 5.0])
     wanted = scipy.stats.norm(location, scale).logpdf(raw) - np.log(half_range * (1 - np.tanh(raw) ** 2))
     np.testing.assert_allclose(distribution.log_prob(parameters, None, jnp.array(raw)), wanted.sum(), rtol=1e-5)
 
 
-def test_tanh_normal_samples_modes_and_bounds():
+def test_tanh_normal_samples_modes_and_bounds() -> None:
     distribution = make_distribution(BOUNDS)
     parameters = jnp.array([0.3, -0.5, -0.5, 0.2])
     raw = distribution.sample(jnp.tile(parameters, (NUM_SAMPLES, 1)), None, jax.random.key(3))
@@ -178,7 +180,7 @@ def test_tanh_normal_samples_modes_and_bounds():
     assert float(entropy) == pytest.approx(-float(distribution.log_prob(parameters, None, raw).mean()), abs=0.02)
 
 
-def test_tanh_normal_is_finite_far_out():
+def test_tanh_normal_is_finite_far_out() -> None:
     distribution = make_distribution(BOUNDS)
     for raw in (-60.0, 60.0):
         gradient = jax.grad(lambda p, raw=raw: distribution.log_prob(p, None, jnp.full(2, raw)))(jnp.zeros(4))
@@ -186,7 +188,7 @@ def test_tanh_normal_is_finite_far_out():
         assert np.isfinite(distribution.log_prob(jnp.zeros(4), None, jnp.full(2, raw)))
 
 
-def test_tanh_normal_equals_distrax():
+def test_tanh_normal_equals_distrax() -> None:
     distrax = pytest.importorskip("distrax")
     parameters = jax.random.normal(jax.random.key(6), (5, 2))
     location, scale = location_and_scale(parameters)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +17,7 @@ ALL = losses.weigh(jnp.ones(4, bool))
 SOME = losses.weigh(jnp.array([True, False, True, False]))
 
 
-def test_weighted_mean():
+def test_weighted_mean() -> None:
     np.testing.assert_array_equal(SOME, [2.0, 0.0, 2.0, 0.0])
     x = jnp.array([1.0, jnp.nan, 5.0, jnp.inf])
     assert losses.weighted_mean(x, SOME) == 3.0
@@ -24,7 +26,7 @@ def test_weighted_mean():
     np.testing.assert_array_equal(gradient, [1.0, 0.0, 3.0, 0.0])
 
 
-def test_clipped_policy_loss_by_hand():
+def test_clipped_policy_loss_by_hand() -> None:
     """ρ = (1.5, 1.5, 0.5, 0.5), ε = 0.2: gains are clipped, losses are not."""
     log_prob, advantage = jnp.log(jnp.array([1.5, 1.5, 0.5, 0.5])), jnp.array([1.0, -1.0, 1.0, -1.0])
     loss = losses.clipped_policy_loss(log_prob, jnp.zeros(4), advantage, ALL, clip=0.2)
@@ -33,7 +35,7 @@ def test_clipped_policy_loss_by_hand():
     assert float(loss) == pytest.approx(-(1.2 + 0.5) / 2)
 
 
-def test_clipped_policy_loss_equals_rlax():
+def test_clipped_policy_loss_equals_rlax() -> None:
     import rlax
 
     keys = jax.random.split(jax.random.key(0), 3)
@@ -43,7 +45,7 @@ def test_clipped_policy_loss_equals_rlax():
     np.testing.assert_allclose(ours, theirs, rtol=1e-5)
 
 
-def test_clipped_policy_loss_pushes_towards_good_actions_until_the_clip():
+def test_clipped_policy_loss_pushes_towards_good_actions_until_the_clip() -> None:
     gradient = jax.grad(losses.clipped_policy_loss)
     inside = gradient(jnp.zeros(4), jnp.zeros(4), jnp.array([1.0, -1.0, 2.0, 0.0]), ALL, clip=0.2)
     np.testing.assert_allclose(inside, [-0.25, 0.25, -0.5, 0.0])
@@ -51,7 +53,7 @@ def test_clipped_policy_loss_pushes_towards_good_actions_until_the_clip():
     np.testing.assert_allclose(beyond, [0.0, 0.25 * np.exp(0.5), 0.0, 0.0], rtol=1e-6)
 
 
-def test_value_losses_by_hand():
+def test_value_losses_by_hand() -> None:
     value, old, target = (
         jnp.array([2.0, 0.0, 1.0, 5.0]),
         jnp.array([1.0, 0.0, 1.0, 1.0]),
@@ -64,7 +66,7 @@ def test_value_losses_by_hand():
     assert float(clipped) == pytest.approx((2.25 + 1 + 0 + 25) / 4)
 
 
-def test_approximate_kl_estimates_the_divergence():
+def test_approximate_kl_estimates_the_divergence() -> None:
     assert float(losses.approximate_kl(jnp.full(4, -0.3), jnp.full(4, -0.3), ALL)) == 0.0
     old, new = np.array([0.7, 0.2, 0.1]), np.array([0.4, 0.4, 0.2])
     actions = np.random.default_rng(0).choice(3, 200_000, p=old)
@@ -72,7 +74,7 @@ def test_approximate_kl_estimates_the_divergence():
     assert float(estimate) == pytest.approx(np.sum(old * np.log(old / new)), rel=0.02)
 
 
-def test_explained_variance():
+def test_explained_variance() -> None:
     target = jnp.array([1.0, 2.0, 3.0, 100.0])
     seen = jnp.array([True, True, True, False])
     assert float(losses.explained_variance(target, target, seen)) == 1.0
@@ -81,12 +83,12 @@ def test_explained_variance():
     assert np.isfinite(losses.explained_variance(target, jnp.ones(4), seen))  # targets without variance
 
 
-def test_weights_over_two_devices_count_every_living_agent_alike():
+def test_weights_over_two_devices_count_every_living_agent_alike() -> None:
     """Three living on one device and one on the other: the mean over devices is the mean over the four."""
     mask = jnp.array([[True, True, True, False], [True, False, False, False]])
     x = jnp.array([[1.0, 2.0, 3.0, 100.0], [10.0, 100.0, 100.0, 100.0]])
 
-    def mean(x: jax.Array, mask: jax.Array) -> jax.Array:
+    def mean(x: jax.Array, mask: jax.Array) -> Any:
         return jax.lax.pmean(losses.weighted_mean(x, losses.weigh(mask, "devices")), "devices")
 
     mesh = Mesh(jax.devices()[:2], ("devices",))

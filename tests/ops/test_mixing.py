@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -19,17 +20,18 @@ LAST = jnp.array([[False], [False], [True]])
 def steps() -> Transition:
     """Three steps of one environment: the second agent dies with the first, the first with the second."""
     given = {"reward": REWARD, "terminated": TERMINATED, "alive": ALIVE, "last": LAST}
-    return Transition(**{field.name: None for field in dataclasses.fields(Transition)} | given)
+    nothing: dict[str, Any] = {field.name: None for field in dataclasses.fields(Transition)}
+    return Transition(**nothing | given)
 
 
-def test_a_team_by_hand():
+def test_a_team_by_hand() -> None:
     reward, terminated, counts = team_of(REWARD, TERMINATED, ALIVE)
     np.testing.assert_allclose(reward, [[2.0], [1.0], [0.0]])  # of two agents, what the living earn
     np.testing.assert_array_equal(terminated, [[False], [True], [True]])
     np.testing.assert_array_equal(counts, [[True], [True], [False]])
 
 
-def test_whose_return_is_learned():
+def test_whose_return_is_learned() -> None:
     reward, terminated, last, counts = returns_learned(steps(), team=True)
     assert reward.shape == terminated.shape == last.shape == counts.shape == (3, 1)
     np.testing.assert_allclose(reward, [[2.0], [1.0], [0.0]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +30,7 @@ def check(moments: Moments, data: np.ndarray) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(sizes=st.lists(st.sampled_from([1, 4, 9]), min_size=1, max_size=4), seed=st.integers(0, 999))
-def test_merged_moments_are_those_of_the_concatenation(sizes, seed):
+def test_merged_moments_are_those_of_the_concatenation(sizes: list[int], seed: int) -> None:
     moments, kept = init_moments((3,)), []
     for number, size in enumerate(sizes):
         x, mask = draw(seed + number, size)
@@ -39,23 +40,24 @@ def test_merged_moments_are_those_of_the_concatenation(sizes, seed):
     check(moments, np.concatenate(kept))
 
 
-def test_masked_entries_do_not_count():
+def test_masked_entries_do_not_count() -> None:
     x, mask = draw(0, 5)
     spoiled = np.where(mask[..., None], x, 1e6).astype(np.float32)
     check(batch_moments(jnp.array(spoiled), jnp.array(mask)), x[mask])
 
 
-def test_nothing_seen_changes_nothing():
+def test_nothing_seen_changes_nothing() -> None:
     x, mask = draw(1, 5)
     old = batch_moments(jnp.array(x), jnp.array(mask))
     merged = merge_moments(old, batch_moments(jnp.array(x), jnp.zeros_like(jnp.array(mask))))
     np.testing.assert_allclose(merged.mean, old.mean)
     np.testing.assert_allclose(merged.variance, old.variance)
     still_fresh = merge_moments(init_moments(), batch_moments(jnp.ones(4), jnp.zeros(4, bool)))
-    assert (still_fresh.mean, still_fresh.variance) == (0.0, 1.0)
+    found: tuple[Any, Any] = still_fresh.mean, still_fresh.variance
+    assert found == (0.0, 1.0)
 
 
-def test_decay_forgets():
+def test_decay_forgets() -> None:
     """Old moments count for half each time: after many, the mean is near that of the newest."""
     old = Moments(weight=jnp.float32(8.0), mean=jnp.float32(0.0), variance=jnp.float32(1.0))
     new = Moments(weight=jnp.float32(4.0), mean=jnp.float32(3.0), variance=jnp.float32(1.0))
@@ -67,7 +69,7 @@ def test_decay_forgets():
     assert float(old.mean) == pytest.approx(3.0, abs=1e-4) and float(old.weight) == pytest.approx(8.0)
 
 
-def test_normalise_and_scale_up():
+def test_normalise_and_scale_up() -> None:
     moments = Moments(weight=jnp.float32(1.0), mean=jnp.float32(5.0), variance=jnp.float32(4.0))
     x = jnp.array([5.0, 7.0, 1.0])
     np.testing.assert_allclose(normalise(x, moments), [0.0, 1.0, -2.0], rtol=1e-6)
@@ -78,7 +80,7 @@ def test_normalise_and_scale_up():
     assert np.all(np.isfinite(normalise(x, constant)))
 
 
-def test_moments_over_two_devices_are_those_of_all():
+def test_moments_over_two_devices_are_those_of_all() -> None:
     x, mask = draw(2, 6)
     mesh = Mesh(jax.devices()[:2], ("devices",))
     over = jax.shard_map(

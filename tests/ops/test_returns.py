@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,15 @@ from hypothesis import strategies as st
 from covey.ops.returns import gae, lambda_returns
 
 
-def plain_gae(reward, value, next_value, terminated, last, gamma, gae_lambda):
+def plain_gae(
+    reward: np.ndarray,
+    value: np.ndarray,
+    next_value: np.ndarray,
+    terminated: np.ndarray,
+    last: np.ndarray,
+    gamma: float,
+    gae_lambda: float,
+) -> tuple[np.ndarray, np.ndarray]:
     """Equation 16 as a loop over single numbers."""
     advantage = np.zeros_like(reward)
     for index in np.ndindex(reward.shape[1:]):
@@ -43,8 +52,12 @@ def plain_gae(reward, value, next_value, terminated, last, gamma, gae_lambda):
         ((0, 0, 0), (1, 1, 1), (0.5, 1.5, 7.0)),  # all truncated: δ
     ],
 )
-def test_gae_by_hand(terminated, last, advantages):
-    column = lambda values: jnp.array(values, jnp.float32)[:, None]  # noqa: E731
+def test_gae_by_hand(
+    terminated: tuple[int, int, int], last: tuple[int, int, int], advantages: tuple[float, float, float]
+) -> None:
+    def column(values: Any) -> jax.Array:
+        return jnp.array(values, jnp.float32)[:, None]
+
     got, targets = gae(
         column([1, 2, 4]),
         column([1, 1, 1]),
@@ -54,7 +67,7 @@ def test_gae_by_hand(terminated, last, advantages):
         gamma=0.5,
         gae_lambda=0.5,
     )
-    np.testing.assert_array_equal(got[:, 0], np.float32(advantages))
+    np.testing.assert_array_equal(got[:, 0], np.array(advantages, np.float32))
     np.testing.assert_array_equal(targets, got + 1)
 
 
@@ -66,13 +79,15 @@ def test_gae_by_hand(terminated, last, advantages):
     gae_lambda=st.sampled_from([0.0, 0.5, 1.0]),
     seed=st.integers(0, 2**16),
 )
-def test_gae_equals_a_plain_loop(shape, ends, gamma, gae_lambda, seed):
+def test_gae_equals_a_plain_loop(
+    shape: tuple[int, int, int], ends: str, gamma: float, gae_lambda: float, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     reward, value, next_value = rng.normal(size=(3, *shape)).astype(np.float32)
-    last = {"random": rng.random(shape[:2]) < 0.4, "none": np.zeros(shape[:2], bool)}.get(
+    last: Any = {"random": rng.random(shape[:2]) < 0.4, "none": np.zeros(shape[:2], bool)}.get(
         ends, np.ones(shape[:2], bool)
     )
-    terminated = {"random": rng.random(shape) < 0.4, "all terminated": np.ones(shape, bool)}.get(
+    terminated: Any = {"random": rng.random(shape) < 0.4, "all terminated": np.ones(shape, bool)}.get(
         ends, np.zeros(shape, bool)
     )
     last = last[..., None]
@@ -83,7 +98,7 @@ def test_gae_equals_a_plain_loop(shape, ends, gamma, gae_lambda, seed):
         np.testing.assert_allclose(ours, plain, rtol=1e-5, atol=1e-5)
 
 
-def test_gae_equals_rlax_where_no_episode_ends():
+def test_gae_equals_rlax_where_no_episode_ends() -> None:
     import rlax
 
     key_reward, key_value = jax.random.split(jax.random.key(0))
@@ -96,7 +111,7 @@ def test_gae_equals_rlax_where_no_episode_ends():
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
-def test_gae_equals_rlax_where_episodes_terminate():
+def test_gae_equals_rlax_where_episodes_terminate() -> None:
     """rlax knows terminations as a discount of zero (truncations it does not know)."""
     import rlax
 
@@ -110,7 +125,7 @@ def test_gae_equals_rlax_where_episodes_terminate():
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
-def test_gae_compiled_equals_uncompiled():
+def test_gae_compiled_equals_uncompiled() -> None:
     reward, value, next_value = jax.random.normal(jax.random.key(2), (3, 7, 2, 3))
     terminated, last = jax.random.bernoulli(jax.random.key(3), 0.3, (2, 7, 2, 3))
     run = functools.partial(gae, gamma=0.99, gae_lambda=0.95)
@@ -121,7 +136,7 @@ def test_gae_compiled_equals_uncompiled():
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
 
 
-def test_gae_does_not_look_into_the_next_episode():
+def test_gae_does_not_look_into_the_next_episode() -> None:
     """What follows a border, of either kind, changes nothing before it."""
     reward, value, next_value = jax.random.normal(jax.random.key(4), (3, 6, 1))
     for terminated in (True, False):
@@ -133,7 +148,7 @@ def test_gae_does_not_look_into_the_next_episode():
         assert not np.allclose(before[3:], after[3:])
 
 
-def test_lambda_returns_equal_a_loop():
+def test_lambda_returns_equal_a_loop() -> None:
     rng = np.random.default_rng(0)
     reward, value = rng.normal(size=(2, 6, 3)).astype(np.float32)
     terminated, last = rng.random((6, 3)) < 0.2, rng.random((6, 3)) < 0.4

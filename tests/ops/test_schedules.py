@@ -16,12 +16,12 @@ WANTED = {
 
 
 @pytest.mark.parametrize("schedule", list(Schedule), ids=lambda schedule: schedule.name)
-def test_schedules_by_hand(schedule):
+def test_schedules_by_hand(schedule: Schedule) -> None:
     np.testing.assert_allclose(factor(schedule, PROGRESS), WANTED[schedule], atol=1e-6)
     np.testing.assert_allclose(jax.jit(factor, static_argnums=0)(schedule, PROGRESS), WANTED[schedule], atol=1e-6)
 
 
-def test_only_what_is_scheduled_is_scaled():
+def test_only_what_is_scheduled_is_scaled() -> None:
     coefficients = {"lr": jnp.float32(0.4), "gamma": jnp.float32(0.9), "entropy_coef": jnp.float32(0.2)}
     now = scheduled(coefficients, jnp.float32(0.25), lr=Schedule.linear, entropy_coef=Schedule.constant)
     assert now.keys() == coefficients.keys()

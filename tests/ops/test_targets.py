@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,23 +25,23 @@ class Numbered:
     last: jax.Array
 
 
-def targets(reward, value, terminated, last, num_steps):
+def targets(reward: Any, value: Any, terminated: Any, last: Any, num_steps: int) -> np.ndarray:
     arrays = (jnp.array(x) for x in (reward, value, terminated, last))
     return np.asarray(n_step_targets(*arrays, gamma=GAMMA, num_steps=num_steps))
 
 
-def test_one_step():
+def test_one_step() -> None:
     result = targets([1.0, 2.0, 3.0], [10.0, 20.0, 30.0], [False, True, False], [False, True, True], 1)
     np.testing.assert_allclose(result, [6.0, 2.0, 18.0])  # on; terminated; cut, which bootstraps
 
 
-def test_two_steps_end_with_the_episode():
+def test_two_steps_end_with_the_episode() -> None:
     # Step 1 is cut: its own value bootstraps, and step 0 sums up to there and no further.
     result = targets([1.0, 2.0, 4.0, 8.0], [10.0, 20.0, 40.0, 80.0], [False] * 4, [False, True, False, False], 2)
     np.testing.assert_allclose(result, [1 + 0.5 * (2 + 0.5 * 20), 2 + 0.5 * 20, 4 + 0.5 * (8 + 0.5 * 80)])
 
 
-def test_three_steps_after_a_death():
+def test_three_steps_after_a_death() -> None:
     # The agent dies at step 1 while the episode goes on: nothing after it counts.
     result = targets([1.0, 2.0, 100.0], [10.0, 20.0, 1000.0], [False, True, False], [False, False, False], 3)
     np.testing.assert_allclose(result, [1 + 0.5 * 2])
@@ -47,7 +49,7 @@ def test_three_steps_after_a_death():
 
 @settings(deadline=None, max_examples=50)
 @given(st.integers(1, 4), st.integers(0, 2**31 - 1))
-def test_equals_a_loop(num_steps, seed):
+def test_equals_a_loop(num_steps: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     length = 6
     reward, value = rng.normal(size=(2, length)).astype(np.float32)
@@ -68,7 +70,7 @@ def test_equals_a_loop(num_steps, seed):
     np.testing.assert_allclose(targets(reward, value, terminated, last, num_steps), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_masks_hide_the_largest():
+def test_masks_hide_the_largest() -> None:
     values, mask = jnp.array([[1.0, 5.0, 3.0]]), jnp.array([[True, False, True]])
     assert masked_max(values, mask) == 3.0 and masked_argmax(values, mask) == 2
     assert masked_max(values, None) == 5.0 and masked_argmax(values, None) == 1
@@ -76,16 +78,17 @@ def test_masks_hide_the_largest():
 
 
 @pytest.mark.parametrize(("step", "expected"), [(0.0, 1.0), (0.25, 1.5), (1.0, 3.0)])
-def test_target_networks_follow(step, expected):
+def test_target_networks_follow(step: float, expected: float) -> None:
     moved = jax.jit(move_towards)({"w": jnp.ones(2)}, {"w": jnp.full(2, 3.0)}, step)
     np.testing.assert_allclose(moved["w"], expected)
 
 
-def test_what_n_steps_end_with():
+def test_what_n_steps_end_with() -> None:
     """Three sequences of three steps: one whole, one whose episode ends with its second step, one with its first."""
     number = jnp.arange(9).reshape(3, 3)
     last = jnp.array([[False, False, True], [False, True, False], [False, True, False]])
-    steps = Numbered(number=number, last=last)
-    first, ends = first_and_last(steps, remembers=False)
+    steps: Any = Numbered(number=number, last=last)  # all that it reads
+    found: Any = first_and_last(steps, remembers=False)
+    first, ends = found
     assert first.number.tolist() == [[0, 1, 2]] and ends.number.tolist() == [[6, 4, 2]]
     assert all(each is steps for each in first_and_last(steps, remembers=True))

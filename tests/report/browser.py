@@ -71,7 +71,8 @@ class Browser:
         while (answer := self._read()).get("id") != self._number:
             self.events.append(answer)
         assert "error" not in answer, answer["error"]
-        return answer["result"]
+        result: dict[str, Any] = answer["result"]
+        return result
 
     def drain(self) -> None:
         """Reads the events that have arrived."""
@@ -86,7 +87,8 @@ class Browser:
             assert piece, f"the browser is gone, exit code {self._process.poll()}"
             self._buffer += piece
         message, _, self._buffer = self._buffer.partition(b"\0")
-        return json.loads(message)
+        answer: dict[str, Any] = json.loads(message)
+        return answer
 
     def open(self, url: str, *, width: int = 1200, height: int = 900, dark: bool = False) -> Page:
         target = self.call("Target.createTarget", url="about:blank")["targetId"]

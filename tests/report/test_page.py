@@ -60,7 +60,7 @@ def interval(text: str) -> tuple[float, float]:
     return float(found[1]), float(found[2])
 
 
-def curves(page: Page, chart: str = "efficiency") -> list[int]:
+def curves(page: Page, chart: str = "efficiency") -> Any:
     """Which algorithms have a curve in the first chart of a kind."""
     return page.evaluate(
         f"[...document.querySelector('[data-chart={chart}]').querySelectorAll('g.series')].map(g => +g.dataset.series)"

@@ -46,7 +46,8 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def summary_of(output: Path) -> dict[str, Any]:
-    return json.loads((output / "summary.json").read_text())
+    summary: dict[str, Any] = json.loads((output / "summary.json").read_text())
+    return summary
 
 
 def test_it_writes_everything_and_lists_it(bench: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -505,8 +506,8 @@ def test_results_written_during_the_first_build_are_in_the_next(
             made.write_run(runs / "a", seed=1)
         return lines
 
-    def watch_once(server: Any, *arguments: Any) -> None:
-        serve.watch(*arguments, looks=1)
+    def watch_once(server: Any, folder: Path, paths: Any, build: Any, seen: Any) -> None:
+        serve.watch(folder, paths, build, seen, looks=1)
 
     monkeypatch.setattr(report, "build", build_slowly)
     monkeypatch.setattr(serve, "serve", watch_once)

@@ -14,7 +14,7 @@ import yaml
 from covey.errors import UsageError
 from covey.report.runs import Problem, Run, describe, read_runs
 
-STEPS = {  # not in the order of frames, as in BenchMARL's files after 10 evaluations
+STEPS: dict[str, dict[str, Any]] = {  # not in the order of frames, as in BenchMARL's files after 10 evaluations
     "step_10": {"step_count": 2000, "elapsed_time": 9.0, "mean_return": [3.0, 5.0]},
     "step_0": {"step_count": 0, "elapsed_time": 1.0, "mean_return": [0.0, 1.0]},
     "step_9": {"step_count": 1000, "elapsed_time": 4.0, "mean_return": [1.0, 2.0]},
@@ -57,7 +57,7 @@ def said(problems: list[Problem], *words: str) -> bool:
 # ------------------------------------------------------------------------------------------------ what is well-formed
 
 
-def test_a_run_directory(tmp_path):
+def test_a_run_directory(tmp_path: Path) -> None:
     run, problems = read_one(write_run(tmp_path / "run", nested(STEPS | ABSOLUTE)))
     assert (run.task, run.algorithm, run.seed) == ("vmas/balance", "mappo", "0")
     assert run.frames.tolist() == [0, 1000, 2000] and run.seconds is not None and run.seconds.tolist() == [1, 4, 9]
@@ -68,7 +68,7 @@ def test_a_run_directory(tmp_path):
     assert not problems
 
 
-def test_folders_of_any_depth_and_files_together(tmp_path):
+def test_folders_of_any_depth_and_files_together(tmp_path: Path) -> None:
     for seed in range(2):
         write_run(tmp_path / "bench" / "mappo" / f"seed_{seed}", nested(STEPS | ABSOLUTE, seed=f"seed_{seed}"))
     merged = nested(STEPS | ABSOLUTE, algorithm="ippo")
@@ -83,25 +83,25 @@ def test_folders_of_any_depth_and_files_together(tmp_path):
     ]
 
 
-def test_overlapping_paths_and_links_count_once(tmp_path):
+def test_overlapping_paths_and_links_count_once(tmp_path: Path) -> None:
     write_run(tmp_path / "runs" / "seed_0", nested(STEPS | ABSOLUTE))
     os.symlink(tmp_path / "runs", tmp_path / "runs" / "again")
     runs, problems = read_runs([tmp_path / "runs", tmp_path / "runs" / "seed_0"])
     assert len(runs) == 1 and not problems
 
 
-def test_a_task_without_a_suite_has_its_own_name(tmp_path):
+def test_a_task_without_a_suite_has_its_own_name(tmp_path: Path) -> None:
     run, _ = read_one(write(tmp_path / "a.json", nested(STEPS | ABSOLUTE, suite="own", task="own")))
     assert run.task == "own"
 
 
 @pytest.mark.parametrize("name", ["a, b", "a b", "a/b", "<script>alert(1)</script>", "ünï", ""])
-def test_names_of_any_kind_pass_through(name, tmp_path):
+def test_names_of_any_kind_pass_through(name: str, tmp_path: Path) -> None:
     run, _ = read_one(write(tmp_path / "a.json", nested(STEPS | ABSOLUTE, algorithm=name)))
     assert run.algorithm == name
 
 
-def test_seeds_sort_as_numbers(tmp_path):
+def test_seeds_sort_as_numbers(tmp_path: Path) -> None:
     for seed in (10, 9, 1):
         write(tmp_path / f"{seed}.json", nested(STEPS | ABSOLUTE, seed=f"seed_{seed}"))
     runs, _ = read_runs([tmp_path])
@@ -111,7 +111,7 @@ def test_seeds_sort_as_numbers(tmp_path):
 # ------------------------------------------------------------------------------------------------ others' differences
 
 
-def test_benchmarl(tmp_path):
+def test_benchmarl(tmp_path: Path) -> None:
     """BenchMARL has other names for returns, no times, and an absolute metric that is the luckiest episode."""
     steps = {
         "step_0": {"step_count": 6000, "agents_return": [-1.0, 2.0], "return": [-1.0, 2.0]},
@@ -124,7 +124,7 @@ def test_benchmarl(tmp_path):
     assert run.absolute == {} and said(problems, "BenchMARL", "luckiest")
 
 
-def test_mava(tmp_path):
+def test_mava(tmp_path: Path) -> None:
     """Mava writes one-element lists, capitals, and win rates in percent."""
     step = {"mean_episode_return": [1.5], "win_rate": [50.0], "steps_per_second": [1e5], "elapsed_time": 3.0}
     steps = {
@@ -138,7 +138,7 @@ def test_mava(tmp_path):
     assert said(problems, "percent")
 
 
-def test_og_marl(tmp_path):
+def test_og_marl(tmp_path: Path) -> None:
     """OG-MARL writes an empty absolute metric first, and no times."""
     steps = {"absolute_metrics": {}, "step_0": {"step_count": 0, "mean_episode_return": [0.25]}}
     run, problems = read_one(write(tmp_path / "metrics.json", nested(steps)))
@@ -146,14 +146,14 @@ def test_og_marl(tmp_path):
     assert said(problems, "no absolute metric for seed 0")
 
 
-def test_names_that_differ_only_in_case_are_the_same(tmp_path):
+def test_names_that_differ_only_in_case_are_the_same(tmp_path: Path) -> None:
     write(tmp_path / "1.json", nested(STEPS | ABSOLUTE, algorithm="MyAlgo", task="Balance"))
     write(tmp_path / "2.json", nested(STEPS | ABSOLUTE, algorithm="myalgo", task="balance", seed="seed_1"))
     runs, _ = read_runs([tmp_path])
     assert [(run.task, run.algorithm) for run in runs] == [("vmas/Balance", "MyAlgo")] * 2
 
 
-def test_single_numbers_are_lists_of_one(tmp_path):
+def test_single_numbers_are_lists_of_one(tmp_path: Path) -> None:
     steps = {"step_0": {"step_count": [50], "mean_return": 2.5}}
     run, _ = read_one(write(tmp_path / "a.json", nested(steps)))
     assert run.frames.tolist() == [50] and run.episodes["mean_return"][0].tolist() == [2.5]
@@ -178,7 +178,13 @@ def test_single_numbers_are_lists_of_one(tmp_path):
         (nested({"step_0": {"step_count": None, "mean_return": [1]}}), "no step_count"),
     ],
 )
-def test_a_bad_file_is_named_and_the_others_are_read(content, words, tmp_path):
+def test_a_bad_file_is_named_and_the_others_are_read(
+    content: dict[str, dict[str, dict[str, dict[str, dict[str, dict[str, list[int] | None] | int]]] | int]]
+    | list[int]
+    | str,
+    words: str,
+    tmp_path: Path,
+) -> None:
     write(tmp_path / "bad.json", content)
     write(tmp_path / "good.json", nested(STEPS | ABSOLUTE))
     runs, problems = read_runs([tmp_path])
@@ -188,13 +194,13 @@ def test_a_bad_file_is_named_and_the_others_are_read(content, words, tmp_path):
     assert "\n" not in str(error.value) and "bad.json" in str(error.value)
 
 
-def test_bytes_that_are_not_text(tmp_path):
+def test_bytes_that_are_not_text(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match=r"bad\.json"):
         read_runs([tmp_path])
 
 
-def test_values_that_are_not_finite_are_nan(tmp_path):
+def test_values_that_are_not_finite_are_nan(tmp_path: Path) -> None:
     steps = {"step_0": {"step_count": 0, "mean_return": [1.0, None, np.nan, np.inf, -np.inf]}}
     path = write(tmp_path / "a.json", nested(steps))
     assert "NaN" in path.read_text() and "Infinity" in path.read_text()
@@ -202,7 +208,7 @@ def test_values_that_are_not_finite_are_nan(tmp_path):
     assert np.isnan(run.episodes["mean_return"][0]).tolist() == [False, True, True, True, True]
 
 
-def test_values_that_are_not_numbers_are_named(tmp_path):
+def test_values_that_are_not_numbers_are_named(tmp_path: Path) -> None:
     steps = {
         "step_0": {"step_count": 0, "mean_return": [1.0], "note": ["good"], "tree": {"a": 1}, "rows": [[1], [2, 3]]}
     }
@@ -212,13 +218,13 @@ def test_values_that_are_not_numbers_are_named(tmp_path):
         assert said(problems, metric, "not a number")
 
 
-def test_a_metric_that_some_evaluations_lack_stays_aligned(tmp_path):
+def test_a_metric_that_some_evaluations_lack_stays_aligned(tmp_path: Path) -> None:
     steps = {"a": {"step_count": 0, "mean_return": [1.0]}, "b": {"step_count": 5, "mean_return": [2.0], "won": [1.0]}}
     run, _ = read_one(write(tmp_path / "a.json", nested(steps)))
     assert [values.tolist() for values in run.episodes["won"]] == [[], [1.0]]
 
 
-def test_two_evaluations_at_one_frame(tmp_path):
+def test_two_evaluations_at_one_frame(tmp_path: Path) -> None:
     steps = {"a": {"step_count": 5, "mean_return": [1.0]}, "b": {"step_count": 5, "mean_return": [2.0]}}
     run, problems = read_one(write(tmp_path / "a.json", nested(steps)))
     assert run.frames.tolist() == [5] and run.episodes["mean_return"][0].tolist() == [2]
@@ -226,13 +232,13 @@ def test_two_evaluations_at_one_frame(tmp_path):
 
 
 @pytest.mark.parametrize("times", [[1.0, None], [5.0, 2.0]])
-def test_times_that_do_not_ascend_are_left_out(times, tmp_path):
+def test_times_that_do_not_ascend_are_left_out(times: list[float | None], tmp_path: Path) -> None:
     steps = {str(i): {"step_count": i, "mean_return": [1.0], "elapsed_time": time} for i, time in enumerate(times)}
     run, problems = read_one(write(tmp_path / "a.json", nested(steps)))
     assert run.seconds is None and said(problems, "times are missing or do not ascend")
 
 
-def test_paths_that_hold_nothing(tmp_path):
+def test_paths_that_hold_nothing(tmp_path: Path) -> None:
     write(tmp_path / "bench" / "notes.txt", "hello")
     with pytest.raises(UsageError, match=r"no file or folder .*nearest: .*bench"):
         read_runs([tmp_path / "bnech"])
@@ -244,14 +250,14 @@ def test_paths_that_hold_nothing(tmp_path):
         read_runs([])
 
 
-def test_a_run_that_has_not_been_evaluated_is_named(tmp_path):
+def test_a_run_that_has_not_been_evaluated_is_named(tmp_path: Path) -> None:
     write_run(tmp_path / "young", None)
     write_run(tmp_path / "old", nested(STEPS | ABSOLUTE))
     runs, problems = read_runs([tmp_path])
     assert len(runs) == 1 and said(problems, "young", "no evaluation yet")
 
 
-def test_a_bad_config_does_not_hide_results(tmp_path):
+def test_a_bad_config_does_not_hide_results(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", nested(STEPS | ABSOLUTE))
     (folder / "config.yaml").write_text("a: [")
     (folder / "environment.json").write_text("{")
@@ -260,7 +266,7 @@ def test_a_bad_config_does_not_hide_results(tmp_path):
     assert said(problems, "config.yaml", "cannot be read") and said(problems, "environment.json", "cannot be read")
 
 
-def test_a_config_with_python_objects_does_not_make_them(tmp_path):
+def test_a_config_with_python_objects_does_not_make_them(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", nested(STEPS | ABSOLUTE))
     (folder / "config.yaml").write_text("a: !!python/object/apply:os.system ['touch made']")
     run, problems = read_one(folder)
@@ -270,7 +276,7 @@ def test_a_config_with_python_objects_does_not_make_them(tmp_path):
 # --------------------------------------------------------------------------------------- runs that form no rectangle
 
 
-def test_gaps_are_named(tmp_path):
+def test_gaps_are_named(tmp_path: Path) -> None:
     for seed in range(3):
         write(tmp_path / f"m{seed}.json", nested(STEPS | ABSOLUTE, seed=f"seed_{seed}"))
     write(tmp_path / "i0.json", nested(STEPS | ABSOLUTE, algorithm="ippo"))
@@ -284,7 +290,7 @@ def test_gaps_are_named(tmp_path):
     assert len(problems) == 3
 
 
-def test_unequal_steps_are_named(tmp_path):
+def test_unequal_steps_are_named(tmp_path: Path) -> None:
     shifted = {name: step | {"step_count": step["step_count"] + 7} for name, step in STEPS.items()}
     for seed in range(3):
         steps = shifted if seed == 1 else STEPS
@@ -294,21 +300,21 @@ def test_unequal_steps_are_named(tmp_path):
     assert len(problems) == 1
 
 
-def test_algorithms_may_be_evaluated_at_different_frames(tmp_path):
+def test_algorithms_may_be_evaluated_at_different_frames(tmp_path: Path) -> None:
     shifted = {name: step | {"step_count": step["step_count"] + 7} for name, step in STEPS.items()}
     for algorithm, steps in (("mappo", STEPS), ("ippo", shifted)):
         write(tmp_path / f"{algorithm}.json", nested(steps | ABSOLUTE, algorithm=algorithm))
     assert read_runs([tmp_path])[1] == []
 
 
-def test_missing_absolute_metrics_and_unfinished_runs_are_named(tmp_path):
+def test_missing_absolute_metrics_and_unfinished_runs_are_named(tmp_path: Path) -> None:
     write_run(tmp_path / "a", nested(STEPS), config={"experiment": {"frames": 8000}})
     _, problems = read_runs([tmp_path])
     assert said(problems, "no absolute metric for seed 0", "last evaluations")
     assert said(problems, "stopped at 2,000 of 8,000 frames", "shown as far as it got")
 
 
-def test_an_unfinished_run_beside_finished_ones_is_left_out_of_scores(tmp_path):
+def test_an_unfinished_run_beside_finished_ones_is_left_out_of_scores(tmp_path: Path) -> None:
     config = {"experiment": {"frames": 2000}}
     write_run(tmp_path / "a", nested(STEPS | ABSOLUTE), config=config)
     write_run(tmp_path / "b", nested({"step_0": STEPS["step_0"]}, seed="seed_1"), config=config)
@@ -326,7 +332,7 @@ def write_cut_short(folder: Path, seed: int) -> Path:
     )
 
 
-def test_a_run_with_a_failure_file_has_failed(tmp_path):
+def test_a_run_with_a_failure_file_has_failed(tmp_path: Path) -> None:
     failed = write_cut_short(tmp_path / "seed_0", 0)
     write(failed / "failure.json", {"kind": "covey-failure", "frames": 900, "error": "iteration 3: loss is nan"})
     write_cut_short(tmp_path / "seed_1", 1)
@@ -346,14 +352,16 @@ def test_a_run_with_a_failure_file_has_failed(tmp_path):
         ("interrupted", None, ""),
     ],
 )
-def test_a_benchmarks_status_says_which_process_died(state, error, failure, tmp_path):
+def test_a_benchmarks_status_says_which_process_died(
+    state: str, error: str | None, failure: str, tmp_path: Path
+) -> None:
     write_cut_short(tmp_path / "balance-mappo-0123" / "seed_0", 0)
     status = {"kind": "covey-status", "state": state, "error": error}
     write(tmp_path / "status" / "balance-mappo-0123-seed_0.json", status)
     assert read_runs([tmp_path / "balance-mappo-0123"])[0][0].failure == failure
 
 
-def test_a_run_that_is_tried_again_has_not_failed(tmp_path):
+def test_a_run_that_is_tried_again_has_not_failed(tmp_path: Path) -> None:
     folder = write_cut_short(tmp_path / "name" / "seed_0", 0)
     write(folder / "failure.json", {"error": "it diverged"})
     assert read_runs([tmp_path])[0][0].failure == "it diverged"
@@ -361,13 +369,13 @@ def test_a_run_that_is_tried_again_has_not_failed(tmp_path):
     assert read_runs([tmp_path / "name"])[0][0].failure == ""
 
 
-def test_a_finished_run_has_not_failed(tmp_path):
+def test_a_finished_run_has_not_failed(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", nested(STEPS | ABSOLUTE), config={"experiment": {"frames": 2000}})
     write(folder / "failure.json", {"error": "a logger failed after the end"})
     assert read_one(folder)[0].failure == ""
 
 
-def test_a_run_that_failed_before_its_first_evaluation_is_known_by_its_configuration(tmp_path):
+def test_a_run_that_failed_before_its_first_evaluation_is_known_by_its_configuration(tmp_path: Path) -> None:
     groups = {"adversary": {"name": "ippo"}}
     config = {"seed": 3, "task": {"name": "vmas/balance"}, "algorithm": {"name": "mappo", "groups": groups}}
     folder = write_run(tmp_path / "run", None, config=config | {"experiment": {"frames": 2000}})
@@ -377,7 +385,7 @@ def test_a_run_that_failed_before_its_first_evaluation_is_known_by_its_configura
     assert run.frames.size == 0 and said(problems, "seed 3 failed: out of memory", "worst value")
 
 
-def test_links_in_a_circle_are_no_results(tmp_path):
+def test_links_in_a_circle_are_no_results(tmp_path: Path) -> None:
     config = {"seed": 3, "task": {"name": "vmas/balance"}, "algorithm": {"name": "mappo"}}
     folder = write_run(tmp_path / "run", None, config=config)
     (folder / "results.json").symlink_to(folder / "results.json")
@@ -385,13 +393,13 @@ def test_links_in_a_circle_are_no_results(tmp_path):
     assert [run.failure for run in read_runs([tmp_path])[0]] == ["out of memory"]
 
 
-def test_only_an_absolute_metric(tmp_path):
+def test_only_an_absolute_metric(tmp_path: Path) -> None:
     run, problems = read_one(write(tmp_path / "a.json", nested(ABSOLUTE)))
     assert run.frames.size == 0 and run.episodes == {} and run.absolute["mean_return"].size == 3
     assert said(problems, "no evaluation during training")
 
 
-def test_duplicates_are_named_and_the_first_counts(tmp_path):
+def test_duplicates_are_named_and_the_first_counts(tmp_path: Path) -> None:
     other = {"step_0": {"step_count": 0, "mean_return": [9.0]}}
     write(tmp_path / "1.json", nested(STEPS | ABSOLUTE))
     write(tmp_path / "2.json", nested(other))
@@ -425,7 +433,12 @@ def config(
         (config(), config(frames=2000, devices=2, loggers=["wandb"], evaluation_episodes=64), {"mappo"}),
     ],
 )
-def test_different_algorithms_have_different_names(first, second, names, tmp_path):
+def test_different_algorithms_have_different_names(
+    first: dict[str, dict[str, float | list[int] | str]],
+    second: dict[str, dict[str, float | list[int | str] | str]],
+    names: set[str],
+    tmp_path: Path,
+) -> None:
     write_run(tmp_path / "a", nested(STEPS | ABSOLUTE), first)
     write_run(tmp_path / "b", nested(STEPS | ABSOLUTE, seed="seed_1"), second)
     write_run(tmp_path / "c", nested(STEPS | ABSOLUTE, task="wheel"), first)
@@ -434,7 +447,7 @@ def test_different_algorithms_have_different_names(first, second, names, tmp_pat
     assert len({run.algorithm for run in runs if run.task == "vmas/wheel"} & names) == 1
 
 
-def test_different_tasks_have_different_names(tmp_path):
+def test_different_tasks_have_different_names(tmp_path: Path) -> None:
     write_run(tmp_path / "a", nested(STEPS | ABSOLUTE), config(time_limit=100))
     write_run(tmp_path / "b", nested(STEPS | ABSOLUTE, algorithm="ippo"), config(time_limit=300))
     runs, _ = read_runs([tmp_path])
@@ -444,14 +457,14 @@ def test_different_tasks_have_different_names(tmp_path):
     ]
 
 
-def test_fields_that_differ_only_between_tasks_do_not_count(tmp_path):
+def test_fields_that_differ_only_between_tasks_do_not_count(tmp_path: Path) -> None:
     write_run(tmp_path / "a", nested(STEPS | ABSOLUTE), config(lr=1e-3))
     write_run(tmp_path / "b", nested(STEPS | ABSOLUTE, task="wheel"), config(lr=5e-4))
     runs, _ = read_runs([tmp_path])
     assert {run.algorithm for run in runs} == {"mappo"}
 
 
-def test_discrete_and_continuous_actions_play_one_task(tmp_path):
+def test_discrete_and_continuous_actions_play_one_task(tmp_path: Path) -> None:
     def acting(continuous: bool) -> dict[str, Any]:
         chosen = config()
         return chosen | {"task": chosen["task"] | {"continuous_actions": continuous}}
@@ -465,7 +478,7 @@ def test_discrete_and_continuous_actions_play_one_task(tmp_path):
     assert {run.algorithm for run in runs} >= {"mappo (continuous_actions=True)", "mappo (continuous_actions=False)"}
 
 
-def test_one_algorithm_of_several_systems(tmp_path):
+def test_one_algorithm_of_several_systems(tmp_path: Path) -> None:
     theirs = {"step_0": {"step_count": 0, "return": [0.0]}, "step_1": {"step_count": 1000, "return": [1.0]}}
     write_run(tmp_path / "ours", nested(STEPS | ABSOLUTE), config())
     write(tmp_path / "a_theirs.json", nested(theirs, task="Balance", algorithm="MAPPO"))
@@ -478,7 +491,7 @@ def test_one_algorithm_of_several_systems(tmp_path):
     }
 
 
-def test_numbers_of_any_size(tmp_path):
+def test_numbers_of_any_size(tmp_path: Path) -> None:
     huge = 10**400
     steps = {
         "step_0": {"step_count": 0, "mean_return": [1.0]},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,7 +58,7 @@ def repeat(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
 # ------------------------------------------------------------------------------------------------------ the bootstrap
 
 
-def test_counts_are_draws_with_replacement_within_tasks():
+def test_counts_are_draws_with_replacement_within_tasks() -> None:
     counts = draw_counts([3, 1, 5], 20_000, generator())
     assert counts.shape == (9, 20_000)
     for rows, size in ((slice(0, 3), 3), (slice(3, 4), 1), (slice(4, 9), 5)):
@@ -72,7 +73,7 @@ def test_counts_are_draws_with_replacement_within_tasks():
 
 @settings(max_examples=40, deadline=None)
 @given(st.data())
-def test_trimmed_mean_is_that_of_the_resampled_runs(data):
+def test_trimmed_mean_is_that_of_the_resampled_runs(data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 13))
     points = data.draw(st.integers(1, 3))
     elements = st.sampled_from([-587.25, -3.0, 0.0, 0.5, 0.5, 1.0, 2.33, 40.0])
@@ -86,7 +87,7 @@ def test_trimmed_mean_is_that_of_the_resampled_runs(data):
         assert result[point, repetition] == pytest.approx(scipy.stats.trim_mean(resampled, 0.25), rel=1e-9, abs=1e-9)
 
 
-def test_interquartile_mean_by_hand():
+def test_interquartile_mean_by_hand() -> None:
     # Eight runs: two are left out at each end, whatever their scores.
     scores = [np.array([100.0, 1.0, 2.0, -50.0]), np.array([3.0, 4.0, -60.0, 200.0])]
     band, _ = aggregate(scores, 10, generator())
@@ -95,7 +96,9 @@ def test_interquartile_mean_by_hand():
 
 @pytest.mark.parametrize("outlier", [-1e9, -1e30, 1e30])
 @pytest.mark.parametrize("sizes", [(10,) * 6, (10, 9, 10, 10, 8, 10)])
-def test_a_diverged_run_does_not_change_the_interquartile_mean_and_its_interval(outlier, sizes):
+def test_a_diverged_run_does_not_change_the_interquartile_mean_and_its_interval(
+    outlier: float, sizes: tuple[int, ...]
+) -> None:
     scores = [generator(task).normal(0.5, 0.2, size) for task, size in enumerate(sizes)]
     scores[0][3] = np.sign(outlier) * 10  # already the largest or smallest: trimmed in every repetition
     diverged = [scores[0].copy(), *scores[1:]]
@@ -107,7 +110,7 @@ def test_a_diverged_run_does_not_change_the_interquartile_mean_and_its_interval(
     assert curves[1].low == pytest.approx(curves[0].low, rel=1e-12)
 
 
-def test_all_aggregates_by_hand():
+def test_all_aggregates_by_hand() -> None:
     scores = [np.array([0.0, 1.0]), np.array([0.5, 1.5]), np.array([0.1, 0.1])]
     band, _ = aggregate(scores, 10, generator())
     iqm, median, mean, gap = band.value
@@ -117,7 +120,7 @@ def test_all_aggregates_by_hand():
     assert gap == pytest.approx(1 - (0 + 1 + 0.5 + 1 + 0.1 + 0.1) / 6)
 
 
-def test_tasks_weigh_the_same_with_unequal_numbers_of_runs():
+def test_tasks_weigh_the_same_with_unequal_numbers_of_runs() -> None:
     scores = [np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.0]), np.array([0.0, 0.0])]
     band, _ = aggregate(scores, 50, generator())
     assert band.value == pytest.approx([0.5, 0.5, 0.5, 0.5])
@@ -130,21 +133,21 @@ def test_tasks_weigh_the_same_with_unequal_numbers_of_runs():
     assert trimmed_mean(values, run_weights([6, 2])[:, None]) == pytest.approx(trimmed_mean(thrice, np.ones((12, 1))))
 
 
-def test_the_interval_of_a_mean_has_its_theoretical_width():
+def test_the_interval_of_a_mean_has_its_theoretical_width() -> None:
     values = generator(3).normal(size=40)
     band, _ = aggregate([values], 20_000, generator())
     half_width = 1.96 * values.std() / math.sqrt(40)
     assert band.high[2] - band.low[2] == pytest.approx(2 * half_width, rel=0.04)
 
 
-def test_one_run_per_task_has_no_interval():
+def test_one_run_per_task_has_no_interval() -> None:
     band, _ = aggregate([np.array([0.2]), np.array([0.9])], 100, generator())
     assert np.isfinite(band.value).all() and np.isnan(band.low).all() and np.isnan(band.high).all()
     estimate = improvement([np.array([1.0])], [np.array([0.0])], 100, generator())
     assert estimate.value == 1 and math.isnan(estimate.low)
 
 
-def test_one_run_on_one_of_the_tasks_leaves_no_interval():
+def test_one_run_on_one_of_the_tasks_leaves_no_interval() -> None:
     """Resampling varies only the other tasks, and their interval would be too narrow."""
     many, one = np.array([0.2, 0.4, 0.9]), np.array([0.9])
     band, _ = aggregate([many, one], 100, generator())
@@ -154,7 +157,7 @@ def test_one_run_on_one_of_the_tasks_leaves_no_interval():
     assert np.isnan(iqm_curve([many[:, None], one[:, None]], 100, generator()).low).all()
 
 
-def test_blocks_cover_all_repetitions(monkeypatch):
+def test_blocks_cover_all_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statistics, "BLOCK", 3000)
     _, sample = bootstrap(lambda counts: counts.sum(axis=0), [3, 4], 1000, generator())
     assert sample.shape == (1000,) and (sample == 7).all()
@@ -162,7 +165,7 @@ def test_blocks_cover_all_repetitions(monkeypatch):
     assert iqms.shape == (1000,) and (band.low <= band.high).all()
 
 
-def test_rounding_puts_no_value_outside_its_interval():
+def test_rounding_puts_no_value_outside_its_interval() -> None:
     band, _ = aggregate([np.full(7, 0.3), np.full(3, 0.1)], 200, generator())
     curve = iqm_curve([np.full((7, 2), 0.3), np.full((3, 2), 0.1)], 200, generator())
     profile = performance_profile([np.ones(7), np.ones(3)], np.array([0.5]), 200, generator())
@@ -171,7 +174,7 @@ def test_rounding_puts_no_value_outside_its_interval():
         assert each.low == pytest.approx(each.high, abs=1e-6)
 
 
-def test_the_same_seed_gives_the_same_numbers():
+def test_the_same_seed_gives_the_same_numbers() -> None:
     scores = by_task(matrix())
     first, again = (aggregate(scores, 500, generator(4))[0] for _ in range(2))
     assert np.array_equal(first.low, again.low) and np.array_equal(first.high, again.high)
@@ -184,7 +187,7 @@ REPETITIONS = 1_000
 OURS = 20_000
 
 
-def check(band, points, intervals, repetitions=REPETITIONS, jump=0.0):
+def check(band: Any, points: Any, intervals: Any, repetitions: int = REPETITIONS, jump: float = 0.0) -> None:
     """Values equal, and limits within the noise of rliable's bootstrap, which has fewer repetitions.
 
     A 2.5% percentile of R normal draws has a standard error of √(0.025 · 0.975 / R) / 0.058 standard deviations; a 95%
@@ -198,14 +201,14 @@ def check(band, points, intervals, repetitions=REPETITIONS, jump=0.0):
 
 
 @pytest.fixture
-def rliable_seed():
+def rliable_seed() -> None:
     np.random.seed(0)  # rliable draws from NumPy's global state, whatever generator it is given
 
 
-def test_aggregates_equal_rliable(rliable_seed):
+def test_aggregates_equal_rliable(rliable_seed: None) -> None:
     scores = matrix(7, 6)
 
-    def all_four(scores):
+    def all_four(scores: np.ndarray) -> np.ndarray:
         functions = (
             rly_metrics.aggregate_iqm,
             rly_metrics.aggregate_median,
@@ -219,10 +222,10 @@ def test_aggregates_equal_rliable(rliable_seed):
     check(band, points, intervals)
 
 
-def test_curves_equal_rliable(rliable_seed):
+def test_curves_equal_rliable(rliable_seed: None) -> None:
     scores = matrix(5, 4, 6)
 
-    def iqm(scores):
+    def iqm(scores: np.ndarray) -> np.ndarray:
         return np.array([rly_metrics.aggregate_iqm(scores[..., i]) for i in range(scores.shape[-1])])
 
     points, intervals = rly.get_interval_estimates({"a": scores}, iqm, reps=REPETITIONS)
@@ -230,7 +233,7 @@ def test_curves_equal_rliable(rliable_seed):
     check(band, points, intervals)
 
 
-def test_profiles_equal_rliable(rliable_seed):
+def test_profiles_equal_rliable(rliable_seed: None) -> None:
     scores, thresholds = matrix(8, 5), np.linspace(0.25, 1.15, 10)
     points, intervals = rly.create_performance_profile({"a": scores}, thresholds, reps=REPETITIONS)
     band = performance_profile(by_task(scores), thresholds, OURS, generator())
@@ -238,7 +241,7 @@ def test_profiles_equal_rliable(rliable_seed):
 
 
 @pytest.mark.parametrize("num_runs", [(6, 6), (4, 7)])
-def test_improvement_equals_rliable(num_runs, rliable_seed):
+def test_improvement_equals_rliable(num_runs: tuple[int, int], rliable_seed: None) -> None:
     x, y = matrix(num_runs[0], 3, seed=1), matrix(num_runs[1], 3, seed=2) - 0.1
     points, intervals = rly.get_interval_estimates({"a": (x, y)}, rly_metrics.probability_of_improvement, reps=300)
     estimate = improvement(by_task(x), by_task(y), OURS, generator())
@@ -250,7 +253,7 @@ def test_improvement_equals_rliable(num_runs, rliable_seed):
 
 
 @pytest.mark.parametrize("num_runs", [2, 3, 10])
-def test_a_tasks_interval_uses_the_real_number_of_seeds(num_runs):
+def test_a_tasks_interval_uses_the_real_number_of_seeds(num_runs: int) -> None:
     values = generator().normal(size=(num_runs, 4))
     band = mean_band(values)
     for point in range(4):
@@ -259,7 +262,7 @@ def test_a_tasks_interval_uses_the_real_number_of_seeds(num_runs):
         assert (band.low[point], band.high[point]) == pytest.approx((low, high))
 
 
-def test_one_seed_has_a_curve_without_an_interval():
+def test_one_seed_has_a_curve_without_an_interval() -> None:
     band = mean_band(np.array([[1.0, 2.0]]))
     assert band.value == pytest.approx([1, 2]) and np.isnan(band.low).all()
 
@@ -267,7 +270,7 @@ def test_one_seed_has_a_curve_without_an_interval():
 # ------------------------------------------------------------------------------------------------------- comparisons
 
 
-def test_improvement_by_hand():
+def test_improvement_by_hand() -> None:
     # 3 beats 1 and 2, 2 beats 1 and ties with 2: 3 1/2 of 4. The other task is even.
     even = np.array([0.0, 0.0])
     estimate = improvement([np.array([3.0, 2.0]), even], [np.array([1.0, 2.0]), even], 4000, generator())
@@ -275,12 +278,12 @@ def test_improvement_by_hand():
     assert estimate.high == pytest.approx((1 + 0.5) / 2) and estimate.low == pytest.approx((0.5 + 0.5) / 2)
 
 
-def test_improvement_over_itself_is_even():
+def test_improvement_over_itself_is_even() -> None:
     scores = by_task(matrix())
     assert improvement(scores, scores, 200, generator()).value == pytest.approx(0.5)
 
 
-def test_ranks_share_the_better_place():
+def test_ranks_share_the_better_place() -> None:
     samples = np.array([[1.0, 5.0, 2.0], [1.0, 4.0, 3.0], [0.0, 6.0, 1.0]])
     ranked = ranks(samples)
     assert ranked.tolist() == [[1, 2, 2], [1, 3, 1], [3, 1, 3]]
@@ -292,14 +295,14 @@ def test_ranks_share_the_better_place():
 
 
 @pytest.mark.parametrize("sizes", [(3, 3), (5, 4), (10, 10), (1, 6)])
-def test_rank_test_equals_scipys_exact_one(sizes):
+def test_rank_test_equals_scipys_exact_one(sizes: tuple[int, int]) -> None:
     rng = generator(sum(sizes))
     x, y = rng.normal(0.5, 1, sizes[0]), rng.normal(0, 1, sizes[1])
     expected = scipy.stats.mannwhitneyu(x, y, alternative="two-sided", method="exact").pvalue
     assert rank_test([x], [y]) == pytest.approx(expected)
 
 
-def test_rank_test_with_ties_counts_every_permutation():
+def test_rank_test_with_ties_counts_every_permutation() -> None:
     x, y = np.array([2.0, 2.0, 3.0]), np.array([1.0, 2.0, 1.0, 3.0])
     pooled = scipy.stats.rankdata(np.concatenate([x, y]))
     sums = [sum(pooled[list(chosen)]) for chosen in itertools.combinations(range(7), 3)]
@@ -307,11 +310,11 @@ def test_rank_test_with_ties_counts_every_permutation():
     assert rank_test([x], [y]) == pytest.approx(expected)
 
 
-def test_rank_test_over_tasks_counts_every_permutation():
+def test_rank_test_over_tasks_counts_every_permutation() -> None:
     first = [np.array([1.0, 4.0]), np.array([3.0, 5.0, 6.0])]
     second = [np.array([2.0, 0.5]), np.array([1.0, 5.0])]
 
-    def sums(x, y):
+    def sums(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         pooled = scipy.stats.rankdata(np.concatenate([x, y]))
         return np.array([sum(pooled[list(c)]) for c in itertools.combinations(range(pooled.size), x.size)])
 
@@ -321,33 +324,33 @@ def test_rank_test_over_tasks_counts_every_permutation():
     assert rank_test(first, second) == pytest.approx(expected)
 
 
-def test_three_seeds_on_one_task_cannot_be_significant_but_over_tasks_they_can():
+def test_three_seeds_on_one_task_cannot_be_significant_but_over_tasks_they_can() -> None:
     better, worse = np.array([7.0, 8.0, 9.0]), np.array([1.0, 2.0, 3.0])
     assert rank_test([better], [worse]) == pytest.approx(0.1)  # 2 of 20 ways
     assert smallest_p([better], [worse]) == pytest.approx(0.1)
     assert rank_test([better] * 3, [worse] * 3) == pytest.approx(2 / 8000) == smallest_p([better] * 3, [worse] * 3)
 
 
-def test_equal_scores_do_not_differ():
+def test_equal_scores_do_not_differ() -> None:
     same = np.ones(4)
     assert rank_test([same], [same]) == 1
     assert rank_test([np.ones(60)], [np.ones(60)]) == 1
 
 
-def test_many_runs_take_the_normal_approximation():
+def test_many_runs_take_the_normal_approximation() -> None:
     rng = generator(8)
     x, y = np.round(rng.normal(0.3, 1, 45), 1), np.round(rng.normal(0, 1, 50), 1)
     expected = scipy.stats.mannwhitneyu(x, y, method="asymptotic", use_continuity=False).pvalue
     assert rank_test([x], [y]) == pytest.approx(expected)
 
 
-def test_false_alarms_are_as_rare_as_promised():
+def test_false_alarms_are_as_rare_as_promised() -> None:
     rng = generator(9)
     p = [rank_test([rng.normal(size=4)], [rng.normal(size=4)]) for _ in range(600)]
     assert np.mean(np.array(p) <= 0.06) < 0.09  # exact levels at 4 against 4: 2/70, 4/70 = 0.057
 
 
-def test_holm_by_hand():
+def test_holm_by_hand() -> None:
     # Sorted: 0.01 · 4, 0.02 · 3, 0.03 · 2, 0.9 · 1; the third must not fall below the second.
     assert holm([0.02, 0.9, 0.01, 0.03]) == pytest.approx([0.06, 0.9, 0.04, 0.06])
     assert holm([0.6, 0.6]) == pytest.approx([1, 1])

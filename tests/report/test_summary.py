@@ -70,7 +70,7 @@ def said(summary: ReportSummary, *words: str) -> bool:
 # ------------------------------------------------------------------------------------------------------ final values
 
 
-def test_final_values_are_the_absolute_metric_with_an_interval_over_seeds():
+def test_final_values_are_the_absolute_metric_with_an_interval_over_seeds() -> None:
     runs = [make_run(seed=seed, absolute=[value, value + 2]) for seed, value in enumerate([3.0, 4.0, 8.0])]
     summary = summarise(runs, options=PLAIN)
     final = summary.final("made-up/a", "mappo")
@@ -80,7 +80,7 @@ def test_final_values_are_the_absolute_metric_with_an_interval_over_seeds():
     assert (final.mean.value, final.mean.low, final.mean.high) == pytest.approx((6, low, high))
 
 
-def test_if_one_run_has_no_absolute_metric_all_of_the_task_use_the_last_tenth():
+def test_if_one_run_has_no_absolute_metric_all_of_the_task_use_the_last_tenth() -> None:
     curve = [0.0] * 9 + [5.0, 7.0]  # at 0 … 10,000 frames: the last two are within a tenth
     runs = [make_run(values=curve, absolute=None), make_run(algorithm="ippo", values=curve, absolute=[99.0])]
     runs += [make_run("made-up/b", name, values=curve, absolute=[99.0]) for name in ("mappo", "ippo")]
@@ -93,7 +93,7 @@ def test_if_one_run_has_no_absolute_metric_all_of_the_task_use_the_last_tenth():
     assert "last tenth" in summary.final_text
 
 
-def test_a_run_without_a_final_value_is_named():
+def test_a_run_without_a_final_value_is_named() -> None:
     runs = [make_run(), make_run(seed=1, values=[], absolute=[3.0]), make_run(seed=2, absolute=None)]
     summary = summarise(runs, options=PLAIN)
     [final] = summary.finals
@@ -111,7 +111,7 @@ def with_one_unfinished(**others: Any) -> list[Run]:
     return [*runs[:-1], make_run("made-up/a", "mappo", 2, values=(0.0,), absolute=None, config=config, **others)]
 
 
-def test_an_unfinished_run_counts_nowhere_and_is_drawn_as_a_single_seed():
+def test_an_unfinished_run_counts_nowhere_and_is_drawn_as_a_single_seed() -> None:
     runs = with_one_unfinished()
     summary, without = summarise(runs, options=PLAIN), summarise(runs[:-1], options=PLAIN)
     assert {final.of for final in summary.finals} == {"absolute"}
@@ -127,14 +127,14 @@ def test_an_unfinished_run_counts_nowhere_and_is_drawn_as_a_single_seed():
     assert len(summary.runs) == 6
 
 
-def test_if_no_run_of_a_cell_is_done_all_count_as_far_as_they_got():
+def test_if_no_run_of_a_cell_is_done_all_count_as_far_as_they_got() -> None:
     summary = summarise([run for run in with_one_unfinished() if run.seed == "2"], options=PLAIN)
     [_, mappo] = summary.finals
     assert mappo.seeds == ("2",) and mappo.of == "last" and mappo.values.tolist() == [0]
     assert summary.task_curves[0].by_frames[1].unfinished == ()
 
 
-def test_a_run_without_its_absolute_metric_is_unfinished():
+def test_a_run_without_its_absolute_metric_is_unfinished() -> None:
     config = {"experiment": {"frames": 2000, "absolute_metric": True}}
     runs = [make_run(seed=0, config=config), make_run(seed=1, absolute=None, config=config)]
     [final] = summarise(runs, options=PLAIN).finals
@@ -153,7 +153,7 @@ def with_failed(failed: int, **others: Any) -> list[Run]:
     return [*runs, *(make_run("made-up/a", "wild", s, **gone) for s in range(failed))]
 
 
-def test_failed_runs_count_by_their_last_evaluations():
+def test_failed_runs_count_by_their_last_evaluations() -> None:
     summary = summarise(with_failed(3), options=PLAIN)
     [stable, wild] = summary.finals
     assert wild.seeds == ("3", "4", "0", "1", "2") and wild.failed == ("0", "1", "2") and stable.failed == ()
@@ -166,11 +166,11 @@ def test_failed_runs_count_by_their_last_evaluations():
     assert "failed" in summary.final_text and "†" in summary.final_text
 
 
-def test_without_failed_runs_the_better_one_wins():
+def test_without_failed_runs_the_better_one_wins() -> None:
     assert summarise(with_failed(0), options=PLAIN).improvements[0].probability.value == 0
 
 
-def test_runs_that_failed_without_an_evaluation_count_as_the_worst_value():
+def test_runs_that_failed_without_an_evaluation_count_as_the_worst_value() -> None:
     [_, wild] = summarise(with_failed(2, values=()), options=PLAIN).finals
     assert wild.values.tolist() == [2, 2, 2, 0.1, 0.1] and wild.failed == ("0", "1")
     runs = with_failed(2, values=())
@@ -179,13 +179,13 @@ def test_runs_that_failed_without_an_evaluation_count_as_the_worst_value():
     assert summarise(runs, options=PLAIN).finals[1].values.tolist() == [2, 2, 2, 2, 2]  # lower is better: 2 is worst
 
 
-def test_an_algorithm_whose_runs_all_failed_is_the_worst():
+def test_an_algorithm_whose_runs_all_failed_is_the_worst() -> None:
     summary = summarise(with_failed(5, values=()), options=PLAIN)
     [_, wild] = summary.finals
     assert wild.values.tolist() == [0.1] * 5 and summary.improvements[0].probability.value == 1
 
 
-def test_failed_runs_are_carried_forward_in_curves():
+def test_failed_runs_are_carried_forward_in_curves() -> None:
     [_, curve] = summarise(with_failed(1), options=PLAIN).task_curves[0].by_frames
     assert curve.x.tolist() == [0, 1000, 2000] and curve.seeds == ("1", "2", "3", "4", "0") and curve.failed == ("0",)
     assert curve.runs[-1].tolist() == [0.09, 0.09, 0.09] and curve.y.value[-1] == pytest.approx((4 * 2 + 0.09) / 5)
@@ -193,7 +193,7 @@ def test_failed_runs_are_carried_forward_in_curves():
     assert by_seconds.x.tolist() == [0, 10, 20] and by_seconds.failed == ("0",)
 
 
-def test_a_task_with_only_failed_runs_without_values_is_left_out():
+def test_a_task_with_only_failed_runs_without_values_is_left_out() -> None:
     runs = [make_run(values=(), absolute=None, failure="crashed"), make_run("made-up/b")]
     summary = summarise(runs, options=PLAIN)
     assert summary.tasks == ("made-up/b",) and said(summary, "made-up/a", "failed before its first evaluation")
@@ -211,7 +211,7 @@ def opposed_run(algorithm: str = "mappo", *, task: str = "made-up/tag", **others
     return dataclasses.replace(run, episodes=run.episodes | adversary, absolute=run.absolute | absolute)
 
 
-def test_opposed_groups_have_their_returns_side_by_side():
+def test_opposed_groups_have_their_returns_side_by_side() -> None:
     summary = summarise([opposed_run(environment={"teams": [["adversary"], ["agent"]]})], options=PLAIN)
     assert summary.teams == {"made-up/tag": (("adversary",), ("agent",))}
     found = {(final.group, final.mean.value) for final in summary.group_finals}
@@ -219,7 +219,7 @@ def test_opposed_groups_have_their_returns_side_by_side():
     assert summarise([opposed_run(environment={"teams": [["adversary", "agent"]]})], options=PLAIN).teams == {}
 
 
-def test_older_files_of_opposed_groups_take_the_first_teams_return():
+def test_older_files_of_opposed_groups_take_the_first_teams_return() -> None:
     summary = summarise([opposed_run(task="vmas/simple_tag")], options=PLAIN)
     assert summary.finals[0].values.tolist() == [4] and said(summary, "oppose each other", "taken over adversary")
     assert summary.task_curves[0].by_frames[0].y.value.tolist() == [2, 4]
@@ -230,7 +230,7 @@ def test_older_files_of_opposed_groups_take_the_first_teams_return():
 # ------------------------------------------------------------------------------------------------------------- scales
 
 
-def test_anchors_are_a_random_team_and_the_best_published_result():
+def test_anchors_are_a_random_team_and_the_best_published_result() -> None:
     task = "rware/tiny-2ag"
     anchor = read_anchors("mean_return")[task]
     assert anchor.random is not None
@@ -246,18 +246,18 @@ def test_anchors_are_a_random_team_and_the_best_published_result():
     assert scale.references == anchor.references and scale.random == anchor.random
 
 
-def test_the_ceiling_of_balance_is_what_its_time_limit_allows():
+def test_the_ceiling_of_balance_is_what_its_time_limit_allows() -> None:
     ceiling = read_anchors("mean_return")["vmas/balance"].references[0]
     assert (ceiling.algorithm, ceiling.value) == ("ceiling", 60.0) and "100 steps" in ceiling.note
     [scale] = summarise([make_run("vmas/balance")], options=QUICK).scales
     assert scale.one == 60 and "1 is a ceiling, 60" in scale.text and scale.one_is == "a ceiling"
 
 
-def test_without_a_random_teams_value_the_text_says_what_0_is():
+def test_without_a_random_teams_value_the_text_says_what_0_is() -> None:
     assert "0 is the worst value here" in summarise([make_run()], options=QUICK).normalisation_text
 
 
-def test_fixed_scales_do_not_depend_on_the_other_algorithms():
+def test_fixed_scales_do_not_depend_on_the_other_algorithms() -> None:
     runs = [make_run("rware/tiny-2ag", "mappo", seed, absolute=[10.0 + seed]) for seed in range(3)]
     alone = summarise(runs, options=QUICK)
     others = [make_run("rware/tiny-2ag", "other", seed, absolute=[-500.0 * seed]) for seed in range(3)]
@@ -265,7 +265,7 @@ def test_fixed_scales_do_not_depend_on_the_other_algorithms():
     assert alone.aggregates[0] == together.aggregates[0]
 
 
-def test_results_that_are_not_comparable_are_never_drawn():
+def test_results_that_are_not_comparable_are_never_drawn() -> None:
     anchors = json.loads((Path(sys.modules["covey"].__file__ or "").parent / "anchors.json").read_text())
     hidden = {
         (task, entry["metric"], entry["algorithm"], entry["value"])
@@ -280,25 +280,25 @@ def test_results_that_are_not_comparable_are_never_drawn():
             assert not shown & hidden
 
 
-def test_a_tasks_own_metric_has_its_own_anchor():
+def test_a_tasks_own_metric_has_its_own_anchor() -> None:
     assert read_anchors("deliveries")["rware/tiny-2ag"].random == pytest.approx(0.026367)
     assert read_anchors("nothing")["rware/tiny-2ag"].random is None
 
 
-def test_without_anchors_the_scale_is_made_of_the_data_and_says_so():
+def test_without_anchors_the_scale_is_made_of_the_data_and_says_so() -> None:
     summary = summarise([make_run(values=[1.0, 4.0, 2.0], absolute=[3.0])], options=QUICK)
     [scale] = summary.scales
     assert (scale.zero, scale.one) == (1, 3)
     assert "not known" in scale.text and "best run here" in scale.text
 
 
-def test_returns_with_another_meaning_do_not_use_the_anchors():
+def test_returns_with_another_meaning_do_not_use_the_anchors() -> None:
     run = make_run("rware/tiny-2ag", environment={"returns": "the team's steps"})
     summary = summarise([run], options=QUICK)
     assert summary.scales[0].references == () and said(summary, "the anchors are not used")
 
 
-def test_a_task_with_changed_fields_does_not_use_the_anchors():
+def test_a_task_with_changed_fields_does_not_use_the_anchors() -> None:
     def run(name: str = "vmas/balance", **fields: Any) -> Run:
         return make_run(name, config={"task": {"name": "vmas/balance", "time_limit": 100, "shaping": 0.0} | fields})
 
@@ -313,7 +313,7 @@ def test_a_task_with_changed_fields_does_not_use_the_anchors():
     assert [bool(scale.references) for scale in both.scales] == [True, False]
 
 
-def test_min_max_covers_every_value():
+def test_min_max_covers_every_value() -> None:
     """MARL-eval skips the maximum if a value is a new minimum (an `elif`), and its scores reach 2.33."""
     curves = [[5.0, 4.0, 3.0], [9.0, 8.0, 1.0]]  # each value a new minimum; the maximum comes first
     runs = [make_run(seed=seed, values=curve, absolute=[curve[-1]]) for seed, curve in enumerate(curves)]
@@ -326,7 +326,7 @@ def test_min_max_covers_every_value():
     assert "these runs" in summary.normalisation_text
 
 
-def test_lower_is_better_if_the_task_declares_it():
+def test_lower_is_better_if_the_task_declares_it() -> None:
     declared = {"metrics": {"collisions": {"higher_is_better": False, "unit": "per episode"}}}
     runs = [
         make_run(algorithm=name, seed=seed, metric="collisions", values=[9.0], absolute=[value], environment=declared)
@@ -343,7 +343,7 @@ def test_lower_is_better_if_the_task_declares_it():
         assert ("sign changed" in summary.scale_text) == (normalisation is Normalisation.none)
 
 
-def test_values_that_are_all_the_same():
+def test_values_that_are_all_the_same() -> None:
     summary = summarise([make_run(values=[2.0, 2.0], absolute=[2.0])], options=QUICK)
     assert summary.finals[0].scores.tolist() == [0] and said(summary, "all values are the same")
 
@@ -351,7 +351,7 @@ def test_values_that_are_all_the_same():
 # --------------------------------------------------------------------------------------------------------- aggregates
 
 
-def test_ranking_and_improvement_find_the_better_one():
+def test_ranking_and_improvement_find_the_better_one() -> None:
     summary = summarise(grid({"ippo": 0.4, "mappo": 0.9, "qmix": 0.9}), options=PLAIN)
     assert summary.ranking is not None and summary.ranking.algorithms[-1] == "ippo"
     place = summary.ranking.probabilities
@@ -366,7 +366,7 @@ def test_ranking_and_improvement_find_the_better_one():
     assert len(summary.task_comparisons) == 6 and {c.smallest_p for c in summary.task_comparisons} == {0.1}
 
 
-def test_order_and_pairs():
+def test_order_and_pairs() -> None:
     runs = grid({"ippo": 0.4, "mappo": 0.9, "qmix": 0.8})
     options = dataclasses.replace(PLAIN, order=("qmix",), pairs=(("mappo", "ippo"),))
     summary = summarise(runs, options=options)
@@ -380,7 +380,7 @@ def test_order_and_pairs():
         summarise(runs, options=dataclasses.replace(PLAIN, pairs=(("ippo", "ippo"),)))
 
 
-def test_the_same_runs_give_the_same_summary():
+def test_the_same_runs_give_the_same_summary() -> None:
     runs = grid({"ippo": 0.4, "mappo": 0.9})
     first, again = summarise(runs, options=PLAIN), summarise(runs, options=PLAIN)
     assert first.aggregates == again.aggregates and first.improvements == again.improvements
@@ -389,7 +389,7 @@ def test_the_same_runs_give_the_same_summary():
     assert first.aggregates != other.aggregates
 
 
-def test_aggregates_are_over_tasks_that_all_have_and_pairs_over_those_that_both_have():
+def test_aggregates_are_over_tasks_that_all_have_and_pairs_over_those_that_both_have() -> None:
     runs = grid({"ippo": 0.4, "mappo": 0.9}) + grid({"qmix": 0.5}, tasks=("made-up/b",))
     summary = summarise(runs, options=PLAIN)
     assert summary.aggregate_tasks == ("made-up/b",) and said(summary, "leave out made-up/a")
@@ -397,21 +397,21 @@ def test_aggregates_are_over_tasks_that_all_have_and_pairs_over_those_that_both_
     assert tasks["ippo", "mappo"] == ("made-up/a", "made-up/b") and tasks["ippo", "qmix"] == ("made-up/b",)
 
 
-def test_algorithms_without_a_common_task():
+def test_algorithms_without_a_common_task() -> None:
     runs = grid({"ippo": 0.4}, tasks=("made-up/a",)) + grid({"mappo": 0.5}, tasks=("made-up/b",))
     summary = summarise(runs, options=PLAIN)
     assert summary.aggregates == () and summary.ranking is None and summary.improvements == ()
     assert len(summary.finals) == 2 and said(summary, "no aggregates")
 
 
-def test_one_run_only():
+def test_one_run_only() -> None:
     summary = summarise([make_run()], options=QUICK)
     assert summary.improvements == () and summary.task_comparisons == ()
     assert np.isnan(summary.aggregates[0].iqm.low) and np.isnan(summary.finals[0].mean.low)
     assert summary.ranking is not None and summary.ranking.probabilities is None
 
 
-def test_ranks_over_one_seed_are_not_certain():
+def test_ranks_over_one_seed_are_not_certain() -> None:
     summary = summarise(grid({"ippo": 0.4, "mappo": 0.9}, seeds=1), options=PLAIN)
     assert summary.ranking is not None and summary.ranking.algorithms == ("mappo", "ippo")
     assert summary.ranking.mean_rank.value.tolist() == [1, 2]
@@ -419,13 +419,13 @@ def test_ranks_over_one_seed_are_not_certain():
     assert summary.ranking.probabilities is None
 
 
-def test_few_seeds_are_a_warning():
+def test_few_seeds_are_a_warning() -> None:
     few = summarise(grid({"ippo": 0.4, "mappo": 0.9}, seeds=2), options=PLAIN)
     assert few.seeds_text.startswith("Few seeds: 2 for some algorithm")
     assert summarise(grid({"ippo": 0.4, "mappo": 0.9}, seeds=5), options=PLAIN).seeds_text == ""
 
 
-def test_one_run_on_a_task_leaves_no_intervals_over_tasks():
+def test_one_run_on_a_task_leaves_no_intervals_over_tasks() -> None:
     runs = grid({"ippo": 0.4, "mappo": 0.9}, seeds=3)
     runs = [run for run in runs if (run.task, run.algorithm) != ("made-up/b", "mappo") or run.seed == "0"]
     summary = summarise(runs, options=PLAIN)
@@ -439,7 +439,7 @@ def test_one_run_on_a_task_leaves_no_intervals_over_tasks():
 # ------------------------------------------------------------------------------------------------------------- curves
 
 
-def test_curves_have_points_at_the_frames_of_the_evaluations():
+def test_curves_have_points_at_the_frames_of_the_evaluations() -> None:
     """MARL-eval puts the i-th point at i mean intervals, whatever its frames."""
     frames = [0, 100, 5000]
     runs = [make_run(seed=seed, values=[0.0, 1.0, 2.0 + seed], frames=frames) for seed in range(2)]
@@ -450,7 +450,7 @@ def test_curves_have_points_at_the_frames_of_the_evaluations():
     assert summary.curves_by_frames[0].x.tolist() == frames
 
 
-def test_unequal_steps_are_interpolated_to_the_common_range():
+def test_unequal_steps_are_interpolated_to_the_common_range() -> None:
     runs = [
         make_run(seed=0, values=[0.0, 4.0, 8.0], frames=[0, 400, 800]),
         make_run(seed=1, values=[1.0, 5.0], frames=[100, 500]),
@@ -459,14 +459,14 @@ def test_unequal_steps_are_interpolated_to_the_common_range():
     assert curve.x.tolist() == [100, 300, 500] and curve.runs.tolist() == [[1, 3, 5], [1, 3, 5]]
 
 
-def test_each_algorithm_has_its_own_end():
+def test_each_algorithm_has_its_own_end() -> None:
     runs = [make_run(algorithm="slow", seconds=np.array([0.0, 50, 100])), make_run(algorithm="fast")]
     summary = summarise(runs, options=PLAIN)
     ends = {curve.algorithm: curve.x[-1] for curve in summary.curves_by_seconds}
     assert ends == {"slow": 100, "fast": 20}
 
 
-def test_runs_without_times_have_no_curve_by_seconds():
+def test_runs_without_times_have_no_curve_by_seconds() -> None:
     runs = [make_run(algorithm="theirs"), make_run(algorithm="ours")]
     runs[0] = dataclasses.replace(runs[0], seconds=None)
     summary = summarise(runs, options=PLAIN)
@@ -475,7 +475,7 @@ def test_runs_without_times_have_no_curve_by_seconds():
     assert len(summary.curves_by_frames) == 2 and said(summary, "theirs", "no curve over tasks by seconds")
 
 
-def test_a_curves_interval_uses_the_real_number_of_seeds():
+def test_a_curves_interval_uses_the_real_number_of_seeds() -> None:
     """MARL-eval divides by √10 for any number of seeds, and uses the normal distribution's 1.96 even for three."""
     values = [[1.0], [2.0], [6.0]]
     runs = [make_run(seed=seed, values=value, absolute=value) for seed, value in enumerate(values)]
@@ -488,7 +488,7 @@ def test_a_curves_interval_uses_the_real_number_of_seeds():
 # ------------------------------------------------------------------------- more of MARL-eval's known defects
 
 
-def test_several_suites_and_a_second_call():
+def test_several_suites_and_a_second_call() -> None:
     """MARL-eval cannot make matrices for a second environment, because the first call changed its input."""
     runs = grid({"ippo": 0.4}, tasks=("rware/tiny-2ag",)) + grid({"ippo": 0.5}, tasks=("made-up/a",))
     before = [dataclasses.astuple(run) for run in runs]
@@ -497,7 +497,7 @@ def test_several_suites_and_a_second_call():
     assert str(before) == str([dataclasses.astuple(run) for run in runs])
 
 
-def test_aggregates_are_numbers_with_names():
+def test_aggregates_are_numbers_with_names() -> None:
     """MARL-eval returns strings, and its table loses the names of the rows."""
     [aggregate] = summarise([make_run()], options=PLAIN).aggregates
     assert aggregate.algorithm == "mappo"
@@ -505,7 +505,7 @@ def test_aggregates_are_numbers_with_names():
         assert isinstance(getattr(aggregate, name).value, float)
 
 
-def test_unusable_values_are_named_and_left_out():
+def test_unusable_values_are_named_and_left_out() -> None:
     """MARL-eval swallows exceptions and returns the raw data."""
     runs = [make_run(values=[np.nan, 1.0, [2.0, np.nan]], absolute=[np.nan]), make_run(seed=1)]
     runs.append(make_run(seed=2, values=[np.nan], absolute=[np.nan]))
@@ -523,11 +523,11 @@ def test_unusable_values_are_named_and_left_out():
 
 
 @pytest.mark.parametrize("name", ["mean_return", "Mean_Return", "return", "mean_episode_return"])
-def test_metrics_by_any_name(name):
+def test_metrics_by_any_name(name: str) -> None:
     assert summarise([make_run()], options=dataclasses.replace(PLAIN, metric=name)).metric == "mean_return"
 
 
-def test_unknown_metrics():
+def test_unknown_metrics() -> None:
     with pytest.raises(UsageError, match=r"unknown metric 'win_rte'.*mean_return"):
         summarise([make_run()], options=dataclasses.replace(PLAIN, metric="win_rte"))
     with pytest.raises(UsageError, match="no run has a finite value"):
@@ -535,12 +535,13 @@ def test_unknown_metrics():
 
 
 @pytest.mark.parametrize("name", ["repetitions", "curve_repetitions", "improvement_repetitions"])
-def test_options_are_checked(name):
+def test_options_are_checked(name: str) -> None:
+    fields: dict[str, Any] = {name: 0}
     with pytest.raises(ValueError, match=name):
-        SummaryOptions(**{name: 0})
+        SummaryOptions(**fields)
 
 
-def test_earlier_problems_are_kept():
+def test_earlier_problems_are_kept() -> None:
     problem = Problem(what="odd", where="here", why="because")
     assert problem in summarise([make_run()], [problem], PLAIN).problems
 
@@ -563,7 +564,7 @@ RECORDS = (
 DEVICE = {"device": {"platform": "cpu", "kind": "cpu", "number": 1}, "platform": "Linux"}
 
 
-def test_costs_follow_from_the_records(tmp_path):
+def test_costs_follow_from_the_records(tmp_path: Path) -> None:
     write_metrics(tmp_path, *RECORDS)
     [cost] = summarise([make_run(folder=tmp_path, environment=DEVICE)], options=PLAIN).costs
     assert (cost.training, cost.evaluating, cost.frames, cost.frames_per_second) == (4, 2, 2000, 500)
@@ -571,7 +572,7 @@ def test_costs_follow_from_the_records(tmp_path):
     assert cost.devices == ("1 × cpu (Linux)",)
 
 
-def test_costs_that_a_record_states(tmp_path):
+def test_costs_that_a_record_states(tmp_path: Path) -> None:
     stated = {"compiling_seconds": 7.0, "collecting_seconds": 1.0, "updating_seconds": 3.0, "evaluating_seconds": 2.5}
     write_metrics(tmp_path, *RECORDS, {"kind": "cost", "frames": 2000, "elapsed_seconds": 6.0, **stated})
     [cost] = summarise([make_run(folder=tmp_path)], options=PLAIN).costs
@@ -579,7 +580,7 @@ def test_costs_that_a_record_states(tmp_path):
     assert cost.training == 4
 
 
-def test_costs_without_readable_metrics(tmp_path):
+def test_costs_without_readable_metrics(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("{\n{}\n")
     summary = summarise([make_run(folder=tmp_path), make_run(algorithm="theirs")], options=PLAIN)
     [cost] = summary.costs
@@ -587,7 +588,7 @@ def test_costs_without_readable_metrics(tmp_path):
     assert said(summary, "metrics cannot be read")
 
 
-def test_no_jax_is_imported():
+def test_no_jax_is_imported() -> None:
     code = "import covey.report.summary, sys; print([n for n in ('jax', 'pandas', 'scipy') if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
@@ -611,7 +612,7 @@ def with_records(folder: Path, seed: int, evaluations: int = 3, iterations: int 
     return make_run(seed=seed, values=np.arange(evaluations), folder=folder / str(seed))
 
 
-def test_with_few_evaluations_there_are_curves_of_collected_episodes(tmp_path):
+def test_with_few_evaluations_there_are_curves_of_collected_episodes(tmp_path: Path) -> None:
     summary = summarise([with_records(tmp_path, seed) for seed in range(2)], options=PLAIN)
     [curve] = summary.task_curves[0].collected_by_frames
     assert curve.seeds == ("0", "1") and 100 < curve.x.size <= 200
@@ -620,12 +621,12 @@ def test_with_few_evaluations_there_are_curves_of_collected_episodes(tmp_path):
     assert by_seconds.y.value == pytest.approx(by_seconds.x)
 
 
-def test_with_enough_evaluations_there_are_no_collected_curves(tmp_path):
+def test_with_enough_evaluations_there_are_no_collected_curves(tmp_path: Path) -> None:
     summary = summarise([with_records(tmp_path, 0, evaluations=10)], options=PLAIN)
     assert summary.task_curves[0].collected_by_frames == ()
 
 
-def test_a_failed_runs_collected_returns_are_carried_forward(tmp_path):
+def test_a_failed_runs_collected_returns_are_carried_forward(tmp_path: Path) -> None:
     runs = [with_records(tmp_path, 0), dataclasses.replace(with_records(tmp_path, 1, iterations=100), failure="nan")]
     [curve] = summarise(runs, options=PLAIN).task_curves[0].collected_by_frames
     assert curve.failed == ("1",) and curve.x[-1] > 4900 and curve.runs[1, -1] == 99

@@ -8,6 +8,7 @@ import io
 import math
 import re
 from pathlib import Path
+from typing import cast
 
 import made
 import pytest
@@ -47,7 +48,7 @@ def test_finals_are_means_over_seeds_with_students_interval(summary: ReportSumma
 def test_ranks_over_one_seed_have_no_interval(tmp_path: Path) -> None:
     runs, problems = read_runs([made.write_benchmark(tmp_path / "bench", seeds=1)])
     table = aggregates_table(summarise(runs, problems, QUICK))
-    assert [text.estimate(row.cells[-1], 2) for row in table.rows] == ["2.00", "1.00"]
+    assert [text.estimate(cast(Estimate, row.cells[-1]), 2) for row in table.rows] == ["2.00", "1.00"]
 
 
 def test_if_lower_is_better_the_lowest_is_best(summary: ReportSummary) -> None:

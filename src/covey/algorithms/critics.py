@@ -30,6 +30,8 @@ Others = tuple[tuple[Observation, Array | None], ...]
 
 
 class CriticSees(enum.Enum):
+    """What a critic is shown. Actors see their own observations whatever it is."""
+
     own = "each agent's own observation"
     auto = "the global state, or the joint observation where the task has none"
     state = "the global state"
@@ -45,11 +47,15 @@ class Scope(enum.Enum):
 
 
 class CriticOutputs(enum.Enum):
+    """How many values a centralised critic gives."""
+
     per_agent = "a centralised critic has one output for each agent"
     one = "a centralised critic has one output for all agents; in SAC with discrete actions, still one for each"
 
 
 class ActorGradient(enum.Enum):
+    """Through whose actions a centralised critic of continuous actions teaches an actor."""
+
     auto = "own where agents have rewards of their own, all where they share them"
     own = "the agent's own action is new, the others' are the ones they took"
     all = "all agents' actions are new"

@@ -123,6 +123,7 @@ class ActorCritic:
 
     @property
     def burn_in(self) -> int:
+        """Steps at the start of a sequence that only fill the memory; none without memory."""
         return self.config.burn_in if self.actor.recurrent else 0
 
     @property

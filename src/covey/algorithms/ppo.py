@@ -85,6 +85,8 @@ from covey.types import (
 
 
 class AdvantageNormalisation(enum.Enum):
+    """What advantages are shifted and scaled by, to mean 0 and deviation 1, before the policy loss."""
+
     none = "none"  # advantages as they are
     minibatch = "by the mean and deviation of each minibatch"
     batch = "by the mean and deviation of the whole batch"
@@ -199,6 +201,7 @@ class Samples:
 
     @property
     def inputs(self) -> Inputs:
+        """What the policy and the critic take, of these samples."""
         return Inputs(
             observation=self.observation,
             critic_input=self.critic_input,

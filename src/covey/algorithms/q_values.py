@@ -15,6 +15,8 @@ from covey.types import Array, Discrete, EnvSpec, Key, Network, PyTree, TimeStep
 
 
 class Mixing(enum.Enum):
+    """How the values of agents make the value of their team."""
+
     none = "each agent learns its own value"
     sum = "the team's value is the sum of the agents'"
     monotonic = "the team's value increases with each agent's, by weights computed from the global state"

@@ -160,10 +160,12 @@ class QLearning:
 
     @property
     def keeps_mixer(self) -> bool:
+        """Whether this group holds the mixer: of groups whose values are mixed, the first does."""
         return self.mixer is not None and (not self.mixed or self.mixed[0] == self.group)
 
     @property
     def burn_in(self) -> int:
+        """Steps at the start of a sequence that only fill the memory; none without memory."""
         return self.config.burn_in if self.network.recurrent else 0
 
 

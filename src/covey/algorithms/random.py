@@ -28,6 +28,10 @@ def make_random_team(spec: EnvSpec) -> Algorithm:
 
 
 def make_random_group(spec: EnvSpec, group: str) -> Algorithm:
+    """An `Algorithm` for one group: legal actions with equal probability, continuous ones uniform within their bounds.
+
+    It learns nothing.
+    """
     action = spec.groups[group].action
 
     def act(

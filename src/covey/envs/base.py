@@ -40,11 +40,17 @@ class Env(Protocol):
     """One environment. `action` is a dict: group name to `[A]` (discrete) or `[A, n]` (multi-discrete, continuous)."""
 
     @property
-    def spec(self) -> EnvSpec: ...
+    def spec(self) -> EnvSpec:
+        """All that the rest of covey needs to know before the first step."""
+        ...
 
-    def reset(self, key: Key) -> tuple[PyTree, TimeStep]: ...
+    def reset(self, key: Key) -> tuple[PyTree, TimeStep]:
+        """The start of an episode: a state, and what it shows, with rewards of zero."""
+        ...
 
-    def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]: ...
+    def step(self, state: PyTree, action: Actions, key: Key) -> tuple[PyTree, TimeStep]:
+        """The next state, and what it shows. Nothing is reset here: `envs.batch` starts the next episode."""
+        ...
 
     def render(self, states: Sequence[PyTree]) -> list[np.ndarray]:
         """One RGB picture, uint8 [H, W, 3], per state of an episode. Runs on the host, without a display."""

@@ -157,6 +157,7 @@ def begin_episodes(timestep: TimeStep, first: TimeStep, take: Any) -> TimeStep:
 
 
 def init_episodes(spec: EnvSpec, num_envs: int) -> Episodes:
+    """Statistics of `num_envs` episodes before their first step."""
     zeros = jnp.zeros(num_envs)
     start = {"sum": 0.0, "last": 0.0, "max": -jnp.inf}
     return Episodes(
@@ -202,6 +203,7 @@ def add_step(episodes: Episodes, timestep: TimeStep, spec: EnvSpec) -> Episodes:
 
 
 def restart_episodes(episodes: Episodes, ended: Array, spec: EnvSpec) -> Episodes:
+    """Statistics in which the environments whose episode `ended [B]` start from nothing."""
     fresh = init_episodes(spec, ended.shape[0])
     restarted: Episodes = jax.tree.map(lambda new, old: jnp.where(ended, new, old), fresh, episodes)
     return restarted

@@ -179,6 +179,7 @@ class PoolCollector:
 
     def collect(self, acting: PyTree, key: Key, at_random: bool) -> Collected:
         collecting, pool = self._collecting, self._pool
+        pool.renew()
         key, flag = self._put(key), np.bool_(at_random)
         carries: list[list[PyTree]] = [[] for _ in self._halves]
         chosen: list[Chosen | None] = [None] * pool.num_halves

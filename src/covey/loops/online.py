@@ -93,14 +93,17 @@ class OnlineTraining:
 
     @property
     def random_iterations(self) -> int:
+        """Iterations at the start in which agents act at random."""
         return math.ceil(self.learning.random_frames / self.frames_per_iteration) if self.learning else 0
 
     @property
     def axis(self) -> str | None:
+        """The name of the axis over devices; None if there is one device."""
         return DEVICE_AXIS if len(self.devices) > 1 else None
 
     @property
     def each_seed(self) -> Callable[..., Callable[..., Any]]:
+        """`jax.vmap` if several seeds train in one program; otherwise what leaves a function as it is."""
         return jax.vmap if self.together else _for_one_seed
 
     def device_key(self, key: Key) -> Key:
@@ -427,16 +430,20 @@ def _for_one_seed(function: Callable[..., Any], in_axes: Any = 0, out_axes: Any 
 
 
 def with_device_axis(state: TrainState) -> TrainState:
+    """`state` with an axis over devices in the parts that are split over them."""
     return dataclasses.replace(state, actor=add_device_axis(state.actor), buffer=add_device_axis(state.buffer))
 
 
 def without_device_axis(state: TrainState) -> TrainState:
+    """The inverse of `with_device_axis`, inside one device's program."""
     return dataclasses.replace(state, actor=drop_device_axis(state.actor), buffer=drop_device_axis(state.buffer))
 
 
 def add_device_axis(tree: PyTree) -> PyTree:
+    """An axis of length 1 in front of every leaf, along which `shard_map` joins the devices."""
     return jax.tree.map(lambda leaf: leaf[None], tree)
 
 
 def drop_device_axis(tree: PyTree) -> PyTree:
+    """The inverse of `add_device_axis`."""
     return jax.tree.map(lambda leaf: leaf[0], tree)

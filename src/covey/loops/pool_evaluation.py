@@ -60,7 +60,7 @@ class PoolEvaluation:
         self._follow = jax.jit(partial(follow_episodes, env, scored))
         self._pool: Pool | None = None
 
-    def __call__(self, learner: PyTree, key: Key) -> Future[dict[str, np.ndarray]]:
+    def __call__(self, learner: PyTree, key: Key) -> Any:
         future: Future[dict[str, np.ndarray]] = Future()
 
         def run() -> None:

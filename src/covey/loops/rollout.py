@@ -30,6 +30,7 @@ class EpisodeSums:
 
 
 def init_actor(env: BatchedEnv, algorithm: Algorithm, key: Key) -> Actor:
+    """Environments at the start of their first episodes, and empty memory."""
     env_state, timestep = env.reset(key)
     return Actor(env=env_state, timestep=timestep, carry=algorithm.initial_carry(env.num_envs))
 
@@ -84,6 +85,11 @@ def collect(
 def make_transition(
     group: str, before: TimeStep, action: Array, extras: dict[str, Array], after: TimeStep
 ) -> Transition:
+    """One step `[B, …]` of a group, from the time steps before and after the action.
+
+    What was seen, and whether an agent was alive when it acted, is in `before`. Rewards, endings and true successors
+    are in `after`. `extras` are what the algorithm's `act` left for its `update`.
+    """
     seen, got = before.groups[group], after.groups[group]
     return Transition(
         observation=seen.observation,
@@ -105,6 +111,7 @@ def make_transition(
 
 
 def sum_ended(episodes: Episodes, ended: Array) -> EpisodeSums:
+    """Sums over the environments whose episode `ended [B]`, and how many those are."""
     total = jax.tree.map(lambda x: jnp.sum(jnp.where(ended, x, 0).astype(jnp.float32)), episodes)
     return EpisodeSums(total=total, count=ended.sum(dtype=jnp.float32))
 

@@ -24,6 +24,8 @@ FEW_OUTPUTS = 16  # below this, the gradient of a kernel is fastest as (dyᵀ x)
 
 
 class Activation(enum.Enum):
+    """What follows each dense or convolutional layer."""
+
     relu = "relu"  # max(x, 0)
     tanh = "tanh"  # hyperbolic tangent
     gelu = "gelu"  # x times the normal distribution function of x
@@ -32,17 +34,22 @@ class Activation(enum.Enum):
 
 
 class Norm(enum.Enum):
+    """What normalises the outputs of layers."""
+
     none = "none"  # no normalisation
     layer = "layer"  # layer normalisation after each dense or convolutional layer
 
 
 class Initialiser(enum.Enum):
+    """What weights start as."""
+
     orthogonal = "orthogonal with gain √2, biases zero"
     lecun = "normal with variance 1 / fan-in, biases zero"
     uniform = "uniform within ±1 / √fan-in, biases too (what torch does)"
 
 
 def activate(activation: Activation, x: Array) -> Array:
+    """The activation, of each entry of `x`."""
     function: Callable[[Array], Array] = getattr(jax.nn, activation.value)
     return function(x)
 
@@ -233,6 +240,7 @@ class Gru(nnx.Module):
         self.recur = make_linear(hidden_size, 3 * hidden_size, initialiser, rngs, gain=1.0, gates=3)
 
     def cell(self, carry: tuple[Array, ...], projected: Array) -> tuple[tuple[Array, ...], Array]:
+        """One step, from the input projected by `project`: the new carry, and the output."""
         (h,) = carry
         r_x, z_x, n_x = jnp.split(projected, 3, axis=-1)
         r_h, z_h, n_h = jnp.split(self.recur(h), 3, axis=-1)
@@ -253,6 +261,7 @@ class Lstm(nnx.Module):
         self.recur = make_linear(hidden_size, 4 * hidden_size, initialiser, rngs, gain=1.0, gates=4)
 
     def cell(self, carry: tuple[Array, ...], projected: Array) -> tuple[tuple[Array, ...], Array]:
+        """One step, from the input projected by `project`: the new carry, and the output."""
         c, h = carry
         i, f, g, o = jnp.split(projected + self.recur(h), 4, axis=-1)
         c = jax.nn.sigmoid(f + 1.0) * c + jax.nn.sigmoid(i) * jnp.tanh(g)

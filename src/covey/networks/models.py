@@ -29,6 +29,8 @@ class MlpConfig(LayersConfig):
 
 
 class MlpModel(nnx.Module):
+    """Dense layers over all that an agent sees: features `[…, F]`."""
+
     def __init__(self, config: MlpConfig, input_shape: ObservationShape, rngs: nnx.Rngs):
         self.flatten = config.flatten
         self.num_axes = num_axes(input_shape)
@@ -67,6 +69,7 @@ class CnnConfig(LayersConfig):
 
 
 def make_cnn(config: CnnConfig, input_shape: ObservationShape, rngs: nnx.Rngs) -> CnnModel | CnnOfEntries:
+    """Convolutions over an image, or over the images among the entries of a dictionary."""
     if isinstance(input_shape, Mapping):
         if all(len(shape) != 3 for shape in input_shape.values()):
             raise UnfitInput("cnn", "an entry [H, W, C]", describe_shape(input_shape))
@@ -77,6 +80,8 @@ def make_cnn(config: CnnConfig, input_shape: ObservationShape, rngs: nnx.Rngs) -
 
 
 class CnnModel(nnx.Module):
+    """Convolutions over one image `[…, H, W, C]`, then dense layers: features `[…, F]`."""
+
     def __init__(self, config: CnnConfig, input_shape: tuple[int, ...], rngs: nnx.Rngs):
         self.conv = Conv(input_shape, config.channels, config.kernels, config.strides, config, rngs)
         self.mlp = Mlp(self.conv.num_features, config.layers, config, rngs)
@@ -120,6 +125,8 @@ class RecurrentConfig(LayersConfig):
 
 
 class RecurrentModel(nnx.Module):
+    """Dense layers, a cell with memory, dense layers: features `[T, …, F]` of observations in time."""
+
     def __init__(
         self, cell: type[Gru] | type[Lstm], config: RecurrentConfig, input_shape: ObservationShape, rngs: nnx.Rngs
     ):
@@ -130,6 +137,7 @@ class RecurrentModel(nnx.Module):
         self.num_features = self.after.num_features
 
     def initial_carry(self, leading: tuple[int, ...]) -> tuple[Array, ...]:
+        """Zeros, one array `[*leading, H]` for each state of the cell: GRU one, LSTM two."""
         return tuple(jnp.zeros((*leading, self.memory.hidden_size)) for _ in range(self.memory.num_states))
 
     def __call__(self, x: Observation, carry: tuple[Array, ...], reset: Array) -> tuple[Array, tuple[Array, ...]]:
@@ -139,8 +147,10 @@ class RecurrentModel(nnx.Module):
 
 
 def make_gru(config: RecurrentConfig, input_shape: ObservationShape, rngs: nnx.Rngs) -> RecurrentModel:
+    """Dense layers around a gated recurrent unit."""
     return RecurrentModel(Gru, config, input_shape, rngs)
 
 
 def make_lstm(config: RecurrentConfig, input_shape: ObservationShape, rngs: nnx.Rngs) -> RecurrentModel:
+    """Dense layers around a long short-term memory."""
     return RecurrentModel(Lstm, config, input_shape, rngs)

@@ -41,6 +41,8 @@ def make_model(name: str, **fields: Any) -> Model:
 
 
 class ModelWithHead(nnx.Module):
+    """A model, and the dense layer from its features `[T, B, A, F]` to what an actor, critic or Q-function outputs."""
+
     def __init__(self, model: Any, num_outputs: int, gain: float, initialiser: Initialiser, rngs: nnx.Rngs):
         self.model = model  # an nnx module with `num_features`, and with `initial_carry` where it has memory
         self.head = make_linear(model.num_features, num_outputs, initialiser, rngs, gain=gain)

@@ -79,6 +79,7 @@ def categorical_log_prob(logits: Array, action: Array) -> Array:
 
 
 def categorical_entropy(logits: Array) -> Array:
+    """H = −Σ_a p(a) log p(a) of the distribution with these logits: `[…]` from `[…, n]`."""
     log_probs = log_probabilities(logits)
     return -jnp.sum(jnp.exp(log_probs) * log_probs, axis=0)
 

@@ -19,6 +19,7 @@ class Moments:
 
 
 def init_moments(shape: tuple[int, ...] = ()) -> Moments:
+    """Moments of nothing yet: weight and mean 0, variance 1."""
     return Moments(weight=jnp.zeros(()), mean=jnp.zeros(shape), variance=jnp.ones(shape))
 
 

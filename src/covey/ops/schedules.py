@@ -11,6 +11,8 @@ from covey.types import Array
 
 
 class Schedule(enum.Enum):
+    """How a coefficient changes from the start of a run to the end of its schedule."""
+
     constant = "stays the same"
     linear = "falls linearly to zero"
     cosine = "falls along half a cosine to zero"

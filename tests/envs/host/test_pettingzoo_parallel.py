@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -212,7 +213,7 @@ def test_an_image_is_kept_as_bytes_and_subsampled() -> None:
     image = np.arange(105, dtype=np.uint8).reshape(5, 7, 3)
     np.testing.assert_array_equal(make("Many").groups["archer_0"]["observation"]["image"][0], image)
     game = make("Many", image_stride=3)
-    assert game.spec.groups["archer_0"].observation_shape["image"] == (2, 3, 3)
+    assert dict(cast(Mapping[str, Any], game.spec.groups["archer_0"].observation_shape))["image"] == (2, 3, 3)
     np.testing.assert_array_equal(game.groups["archer_0"]["observation"]["image"][0], image[[0, 3]][:, [0, 3, 6]])
 
 
@@ -236,7 +237,7 @@ def test_sequences_are_padded_and_each_row_says_that_it_is_one(trap: str) -> Non
 def test_pictures() -> None:
     game = make("Duo")
     game.advance()
-    picture = game.simulator.render()  # type: ignore[attr-defined]
+    picture = game.simulator.render()
     assert picture.shape == (4, 6, 3) and picture.dtype == np.uint8 and (picture == 1).all()
     with pytest.raises(UsageError, match=r"^it has no pictures \(rgb_array\); it has rgb_array$"):
-        make("Duo", kwargs={"trap": "no pictures"}).simulator.render()  # type: ignore[attr-defined]
+        make("Duo", kwargs={"trap": "no pictures"}).simulator.render()

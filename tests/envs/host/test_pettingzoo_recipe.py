@@ -41,7 +41,7 @@ def error(module: str, kind: type[CoveyError] = UsageError, **fields: Any) -> st
 def test_the_ways_to_name_an_environment(module: str) -> None:
     game = play("pettingzoo/any", module=module, kwargs={"n_walkers": 2}, time_limit=7)
     assert game.spec.groups["agents"].num_agents == 2
-    assert game.simulator.environment.unwrapped.env.max_cycles == 8  # type: ignore[attr-defined]
+    assert game.simulator.environment.unwrapped.env.max_cycles == 8
 
 
 def test_a_class_with_turns_that_can_be_parallel() -> None:
@@ -142,6 +142,7 @@ def test_offered_arguments_are_dropped_where_they_are_unknown() -> None:
 def changed(config: Any, name: str) -> Any:
     """A configuration with another valid value of a field."""
     value = getattr(config, name)
+    others: list[Any]
     match value:
         case bool():
             others = [not value]

@@ -83,7 +83,7 @@ def test_the_time_limit_truncates(name: str) -> None:
 def test_pictures(name: str) -> None:
     game = small(name)
     game.advance()
-    picture = game.simulator.render()  # type: ignore[attr-defined]
+    picture = game.simulator.render()
     assert picture.dtype == np.uint8 and picture.ndim == 3 and picture.shape[-1] == 3 and picture.std() > 0
 
 
@@ -120,9 +120,7 @@ def test_steps_are_those_of_the_environment_itself(name: str) -> None:
         first, _ = raw.reset(seed=5)
     alive = {name: np.ones(group.num_agents, bool) for name, group in game.spec.groups.items()}
     members = {
-        agent: (group, row)
-        for group, each in game.simulator.groups.items()  # type: ignore[attr-defined]
-        for row, agent in enumerate(each.agents)
+        agent: (group, row) for group, each in game.simulator.groups.items() for row, agent in enumerate(each.agents)
     }
     seen = {agent: np.asarray(value, np.float32) for agent, value in first.items()}
     for _ in range({"pettingzoo/pistonball": 15, "pettingzoo/cooperative_pong": 15}.get(name, 60)):
@@ -135,7 +133,7 @@ def test_steps_are_those_of_the_environment_itself(name: str) -> None:
         if answer.alive is not None:  # otherwise nobody left
             alive = {name: flags.copy() for name, flags in answer.alive.items()}
         for agent, (group, row) in members.items():
-            np.testing.assert_array_equal(answer.observations[group][row], seen[agent])  # type: ignore[call-overload]
+            np.testing.assert_array_equal(answer.observations[group][row], seen[agent])
             assert answer.rewards[group][row] == np.float32(rewards.get(agent, 0))
             if agent in terminations:
                 said = answer.terminated is not None and answer.terminated[group][row]
@@ -152,7 +150,7 @@ def test_states_that_covey_puts_together_are_the_environments_own(name: str) -> 
     for _ in range(20):
         game.advance()
         assert not game.step["last"]
-        expected = game.simulator.environment.state()  # type: ignore[attr-defined]
+        expected = game.simulator.environment.state()
         np.testing.assert_allclose(game.step["state"], expected, rtol=1e-6, atol=1e-6)
 
 
@@ -162,7 +160,7 @@ def test_states_that_covey_puts_together_are_the_environments_own(name: str) -> 
 def test_multiwalker_reports_how_far_the_package_came_and_who_stands() -> None:
     game = play("pettingzoo/multiwalker")
     for _ in range(2):  # episodes
-        world = game.simulator.environment.unwrapped.env  # type: ignore[attr-defined]
+        world = game.simulator.environment.unwrapped.env
         start, way = world.package.position.x, []
         game.advance()
         assert float(game.step["metrics"]["falls"]) == 0 and float(game.step["metrics"]["standing"]) == 3
@@ -287,7 +285,7 @@ def test_hanabis_rewards_add_up_to_its_score() -> None:
     assert game.spec.groups["agents"].shared_reward
     returns, ended = np.zeros(2), 0
     while ended < 5:
-        state = game.simulator.game.unwrapped.hanabi_env.game_state  # type: ignore[attr-defined]
+        state = game.simulator.game.unwrapped.hanabi_env.game_state
         game.advance()
         returns += game.groups["agents"]["reward"]
         if game.step["last"]:

@@ -22,7 +22,8 @@ def make(*, turns: bool = True, time_limit: int = 100, **kwargs: Any) -> Play:
 
 
 def masks(game: Play) -> list[list[int]]:
-    return game.groups["agents"]["action_mask"].astype(int).tolist()
+    found: list[list[int]] = game.groups["agents"]["action_mask"].astype(int).tolist()
+    return found
 
 
 def test_one_acts_and_the_others_wait() -> None:

@@ -199,3 +199,35 @@ def test_more_processes_than_cores_are_refused() -> None:
 )
 def test_halves_are_equal_and_every_process_has_a_share_in_both(copies: int, workers: int, sizes: list[int]) -> None:
     assert half_sizes(copies, workers) == sizes
+
+
+def test_a_worn_out_process_is_replaced_and_its_episodes_go_on() -> None:
+    with Pool(source(time_limit=5, episodes_per_process=3), 4, num_workers=2, stagger=True) as pool:
+        pool.begin(seed=1)
+        first = pool.pids
+        play(pool, 8)
+        before = layout_copy(pool)
+        pool.renew()
+        assert set(pool.pids).isdisjoint(first) and (pool.restarts, pool.dropped_episodes) == (0, 0)
+        for name, then in before["groups"]["agents"].items():
+            if name in ("observation", "alive"):
+                np.testing.assert_array_equal(pool.arrays["step"]["groups"]["agents"][name], then)
+        found = continue_play(pool)
+    with Pool(source(time_limit=5), 4, num_workers=1, stagger=True) as pool:
+        pool.begin(seed=1)
+        play(pool, 8)
+        expected = continue_play(pool)
+    np.testing.assert_array_equal(found, expected)
+
+
+def layout_copy(pool: Pool) -> Any:
+    return _copy(pool.arrays["step"])
+
+
+def continue_play(pool: Pool) -> np.ndarray:
+    """Four more steps, after `play` has received all; what agents see at the end."""
+    for _ in range(4):
+        for half in range(pool.num_halves):
+            pool.send(half, {"agents": np.full((2, 2), 2)})
+        answers = [pool.receive(half) for half in range(pool.num_halves)]
+    return np.concatenate([answer.timestep.groups["agents"].observation for answer in answers])

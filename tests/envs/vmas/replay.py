@@ -52,7 +52,8 @@ def make_scenario_env(name: str, parameters: dict[str, Any]) -> VmasEnv:
     """The environment without the wrappers of tasks: time limits are not VMAS's to test."""
     entry = registry.tasks[f"vmas/{name}"]
     fields = {("time_limit" if key == "max_steps" else key): value for key, value in parameters.items()}
-    return entry.make_function()(registry.build_config(entry.defaults(), fields, "task"))
+    env: VmasEnv = entry.make_function()(registry.build_config(entry.defaults(), fields, "task"))
+    return env
 
 
 @functools.cache
@@ -80,11 +81,8 @@ def world_of(recording: Recording, values: dict[str, np.ndarray]) -> WorldState:
     pairs = [frozenset(pair) for pair in recording.meta["joints"]]
     names = [entity.name for entity in world.entities]
     joints = [pairs.index(frozenset((names[c.a], names[c.b]))) for c in world.constraints()]
-    return dataclasses.replace(
-        state,
-        joint_rotation=values["joint_rotation"][np.array(joints, int)],
-        **{ours: values[theirs][order] for theirs, ours in STATE.items()},
-    )
+    recorded: dict[str, Any] = {ours: values[theirs][order] for theirs, ours in STATE.items()}
+    return dataclasses.replace(state, joint_rotation=values["joint_rotation"][np.array(joints, int)], **recorded)
 
 
 def split_actions(recording: Recording, arrays: dict[str, np.ndarray]) -> dict[str, jax.Array]:

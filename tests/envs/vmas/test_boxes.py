@@ -27,7 +27,8 @@ def test_nearest_points_of_boxes_are_those_of_their_sides_one_by_one() -> None:
     sides, other_sides = geometry.box_sides(one), geometry.box_sides(other)
 
     def side(segments: geometry.Segment, index: int) -> geometry.Segment:
-        return jax.tree.map(lambda x: x[index], segments)
+        chosen: geometry.Segment = jax.tree.map(lambda x: x[index], segments)
+        return chosen
 
     candidates = []
     for i in range(4):

@@ -16,7 +16,7 @@ from replay import COMPILE_FAST
 from covey.envs.base import make_env
 from covey.envs.vmas import dynamics
 from covey.envs.vmas.dynamics import DynamicsKind, make_dynamics
-from covey.envs.vmas.scenario import Scenario, ScenarioState, VmasConfig, VmasEnv
+from covey.envs.vmas.scenario import Scenario, VmasConfig, VmasEnv
 from covey.envs.vmas.scenarios.flocking import Flocking, FlockingConfig
 from covey.envs.vmas.scenarios.football import Football, FootballConfig
 from covey.envs.vmas.scenarios.give_way import GiveWay, GiveWayConfig
@@ -57,13 +57,13 @@ def unwrapped(env: Any) -> VmasEnv:
     return env
 
 
-def step_one(config: VmasConfig, action: list[float]) -> Any:
+def step_one(config: NavigationConfig, action: list[float]) -> Any:
     """One agent of navigation, at rest at the origin and looking along x, after one step of `action`."""
     env = VmasEnv(Navigation(config))
     world = env.world.start({"goal 0": jnp.array([5.0, 5.0])})
 
     @functools.partial(jax.jit, compiler_options=COMPILE_FAST)
-    def step(action: jax.Array) -> ScenarioState:
+    def step(action: jax.Array) -> Any:
         return env.step(env.scenario.begin(world), {"agents": action}, jax.random.key(0))[0]
 
     state = step(jnp.array([action])).world

@@ -40,7 +40,7 @@ def make_world(description: dict[str, Any]) -> World:
         mass=2.0,
         dynamics=KINDS.get(kind) or getattr(dynamics, kind)(),
     )
-    joints = ()
+    joints: tuple[Joint, ...] = ()
     if "joint" in description:
         joints = (Joint(entity_a="a", entity_b="b", **description["joint"]),)
     return World(landmarks=tuple(bodies), agents=(agent,), joints=joints, **description["world"])

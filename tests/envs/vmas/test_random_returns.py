@@ -87,17 +87,18 @@ TABLE = {
 @functools.cache
 def anchor(name: str) -> dict[str, Any]:
     path = Path(covey.__file__).parent / "anchors.json"
-    return json.loads(path.read_text(encoding="utf-8"))["tasks"][f"vmas/{name}"]["random"]
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["tasks"][f"vmas/{name}"]["random"]
+    return found
 
 
 def anchor_value(name: str, metric: str) -> float:
     found = anchor(name)
-    return found["mean_return"] if metric == "mean_return" else found["others"][metric]
+    return float(found["mean_return"] if metric == "mean_return" else found["others"][metric])
 
 
 def anchor_spread(name: str) -> float:
     """Of the mean return. With so many episodes, Student's t is the normal's 1.96."""
-    return anchor(name)["interval_95"] / 1.96 * math.sqrt(anchor(name)["episodes"])
+    return float(anchor(name)["interval_95"]) / 1.96 * math.sqrt(anchor(name)["episodes"])
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -79,7 +79,7 @@ PLAYGROUND = Playground()
 def pixel(picture: np.ndarray, x: float, y: float, view: float = 1.2) -> np.ndarray:
     """The colour, in 0…1, at a place in the world."""
     row, column = (int(SIZE / 2 * (1 + share)) for share in (-y / view, x / view))
-    return picture[row, column] / 255
+    return np.asarray(picture[row, column] / 255)
 
 
 def over_white(colour: tuple[float, float, float], alpha: float) -> np.ndarray:

@@ -63,14 +63,14 @@ def draws(name: str) -> np.ndarray:
 def nearest_turn(angles: np.ndarray, quantiles: np.ndarray) -> np.ndarray:
     """Angles by whole turns nearer to the middle of VMAS's: a rod's angle is found anew, where VMAS may add to one."""
     middle = (quantiles[0] + quantiles[-1]) / 2
-    return angles - 2 * np.pi * np.round((angles - middle) / (2 * np.pi))
+    return np.asarray(angles - 2 * np.pi * np.round((angles - middle) / (2 * np.pi)))
 
 
 def distances(poses: np.ndarray, shuffled: bool = False) -> np.ndarray:
     """Between every two entities, `[N, P]`; shuffled: as if each had been placed without regard to the other."""
     first, second = np.triu_indices(poses.shape[1], 1)
     other = poses[np.random.default_rng(0).permutation(len(poses))] if shuffled else poses
-    return np.linalg.norm(poses[:, first, :2] - other[:, second, :2], axis=-1)
+    return np.asarray(np.linalg.norm(poses[:, first, :2] - other[:, second, :2], axis=-1))
 
 
 def assert_same_quantiles(values: np.ndarray, quantiles: np.ndarray, shares: tuple[float, ...], what: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,10 +13,10 @@ from placing import placed
 import covey
 
 
-def play(env, num_steps: int = 60):
+def play(env: Any, num_steps: int = 60) -> tuple[Any, Any, np.ndarray, np.ndarray]:
     """Rewards and shaping `[T, A]` of agents that go straight for the food of their number, and the last state."""
 
-    def step(carry, key):
+    def step(carry: Any, key: jax.Array) -> tuple[Any, Any]:
         state, timestep = carry
         seen = timestep.groups["agents"].observation
         food = seen[:, 4:].reshape(4, 4, 3)[np.arange(4), np.arange(4), :2]
@@ -28,8 +30,8 @@ def play(env, num_steps: int = 60):
     return start[0], end, np.asarray(rewards), np.asarray(shaping)
 
 
-def test_shaping_adds_up_to_the_potential_gained():
-    env = covey.make_env("vmas/dispersion", shaping=2.0, time_limit=1000)
+def test_shaping_adds_up_to_the_potential_gained() -> None:
+    env: Any = covey.make_env("vmas/dispersion", shaping=2.0, time_limit=1000)
     start, end, rewards, shaping = play(env)
     scenario = env.env.scenario
     gained = scenario.potential(end[0]) - scenario.potential(start[0])
@@ -38,13 +40,13 @@ def test_shaping_adds_up_to_the_potential_gained():
     np.testing.assert_allclose(scenario.potential(end[0]), 0.0)  # nothing is left to go to
 
 
-def test_without_it_nothing_changes():
-    env = covey.make_env("vmas/dispersion")
+def test_without_it_nothing_changes() -> None:
+    env: Any = covey.make_env("vmas/dispersion")
     _, timestep = env.reset(jax.random.key(0))
     assert timestep.groups["agents"].shaping is None
 
 
-def test_a_scenario_without_a_potential_says_so():
+def test_a_scenario_without_a_potential_says_so() -> None:
     env = covey.make_env("vmas/navigation", shaping=1.0)
     with pytest.raises(ValueError, match="no potential"):
         jax.eval_shape(env.reset, jax.random.key(0))
@@ -63,7 +65,8 @@ def test_a_scenario_without_a_potential_says_so():
         ("passage", {"passage 0": (0.9, 0.0), "goal 0": (0.0, 0.4), "agent_0": (0.0, 0.1)}, -30.0),
     ],
 )
-def test_potentials_by_hand(task, places, expected):
-    scenario = covey.make_env(f"vmas/{task}").env.scenario
+def test_potentials_by_hand(task: str, places: dict[str, tuple[float, float]], expected: float) -> None:
+    env: Any = covey.make_env(f"vmas/{task}")
+    scenario = env.env.scenario
     state, _ = placed(scenario, places)
     assert float(scenario.potential(state)[0]) == pytest.approx(expected, rel=1e-5)

@@ -430,7 +430,7 @@ def test_a_section_may_hold_for_names_that_fit() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["iql", "vdn", "qmix", "isac", "masac", "iddpg", "maddpg"])
-def test_benchmarl_preset_of_what_learns_from_replay(algorithm) -> None:
+def test_benchmarl_preset_of_what_learns_from_replay(algorithm: str) -> None:
     config = compose(["experiment=benchmarl", f"algorithm={algorithm}", "task=vmas/navigation"])
     experiment, fields = config.experiment, config.algorithm.config
     assert isinstance(experiment, ReplayConfig)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -33,13 +36,13 @@ TAG = "vmas/simple_tag"
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "tag"
     Experiment(task=TAG, algorithm="ippo", run_dir=str(path), fields=FIELDS).run()
     return path
 
 
-def test_only_the_groups_named_are_replaced(run):
+def test_only_the_groups_named_are_replaced(run: Path) -> None:
     alone = evaluate_run(run, episodes=16)
     chased = evaluate_run(run, episodes=16, opponents={"adversary": "reference"})
     assert chased["means"]["agent_return"] < alone["means"]["agent_return"] - 10
@@ -48,7 +51,7 @@ def test_only_the_groups_named_are_replaced(run):
     np.testing.assert_allclose(itself["episodes"]["agent_return"], alone["episodes"]["agent_return"], rtol=1e-4)
 
 
-def test_partners_beside_the_team(run):
+def test_partners_beside_the_team(run: Path) -> None:
     """Agent 1 of three is played by somebody else, and the group's return is that of the other two."""
     alone = evaluate_run(run, episodes=8)
     itself = evaluate_run(run, episodes=8, partners={"adversary.1": str(run)})
@@ -73,18 +76,18 @@ def test_partners_beside_the_team(run):
         ({"rotate": 3, "adversary.1": "random"}, "true or false"),
     ],
 )
-def test_bad_partners(run, partners, message):
+def test_bad_partners(run: Path, partners: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         evaluate_run(run, episodes=2, partners=partners)
 
 
-def test_another_configuration_of_the_task(run):
+def test_another_configuration_of_the_task(run: Path) -> None:
     report = evaluate_run(run, episodes=2, task={"time_limit": 7})
     assert report["means"]["episode_length"] == 7
 
 
 @pytest.mark.slow
-def test_more_agents_than_were_trained(tmp_path):
+def test_more_agents_than_were_trained(tmp_path: Path) -> None:
     """Networks that look at each agent alike serve any number of them; those that are told who they are do not."""
     fields = FIELDS | {"algorithm.agent_ids": False}
     del fields["model.layers"]
@@ -105,7 +108,7 @@ def test_more_agents_than_were_trained(tmp_path):
         ({"adversary": "random", "agent": "random"}, "none of the run's own agents would play"),
     ],
 )
-def test_bad_opponents(run, opponents, message):
+def test_bad_opponents(run: Path, opponents: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         evaluate_run(run, episodes=2, opponents=opponents)
 
@@ -117,26 +120,26 @@ def play(task: str, **sources: str) -> dict[str, float]:
     learner = dict.fromkeys(sources, ())
 
     @jax.jit
-    def episodes(key):
+    def episodes(key: jax.Array) -> Any:
         return play_episodes(env, team, team.acting(learner), key, num_episodes=32, deterministic=True)
 
     return {name: float(value.mean()) for name, value in episode_values(episodes(jax.random.key(0))).items()}
 
 
 @pytest.mark.slow
-def test_the_references_of_tag_play_well():
+def test_the_references_of_tag_play_well() -> None:
     chased, fled = play(TAG, adversary="reference", agent="random"), play(TAG, adversary="random", agent="reference")
     assert chased["catches"] > 50  # of 300 chances; at random it is 0.7
     assert fled["catches"] < 0.2
 
 
 @pytest.mark.slow
-def test_the_references_of_adversary_play_well():
+def test_the_references_of_adversary_play_well() -> None:
     task = "vmas/simple_adversary"
     assert play(task, adversary="random", agent="reference")["goal_covered"] > 0.95
     assert play(task, adversary="reference", agent="random")["goal_found"] > 0.3  # one of two landmarks, if it guesses
 
 
-def test_a_task_without_a_reference_says_so():
+def test_a_task_without_a_reference_says_so() -> None:
     with pytest.raises(UsageError, match="no reference policy"):
         make_partner(covey.make_env("probe/groups"), "copiers", "reference")

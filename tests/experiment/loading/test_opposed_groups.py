@@ -6,7 +6,11 @@ import contextlib
 import dataclasses
 import io
 import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -22,7 +26,7 @@ from covey.experiment.running.experiment import Experiment, describe_opposition
 from covey.launch.overview import Running, running_text
 from covey.launch.progress import read_opposed_groups
 from covey.report.anchors import read_opposed_tasks
-from covey.types import Discrete, EnvSpec, GroupSpec
+from covey.types import Discrete, EnvSpec, GroupSpec, TimeStep
 
 TASK = "probe/opposed"
 ONE = GroupSpec(num_agents=1, observation_shape=(1,), action=Discrete(2))
@@ -46,14 +50,14 @@ class Opposed(TwoGroups):
     def spec(self) -> EnvSpec:
         return dataclasses.replace(super().spec, teams=(("copiers",), ("guessers",)))
 
-    def step(self, state, action, key):
+    def step(self, state: Any, action: dict[str, jax.Array], key: jax.Array) -> tuple[Any, TimeStep]:
         won = jnp.mean(action["copiers"] == state[:-1])
         observations = {"copiers": state[:-1, None], "guessers": jnp.zeros((1, 3))}
         return state, next_step(observations, {"copiers": won, "guessers": -won}, terminated=jnp.ones((), bool))
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Any, str]]:
     """A run directory, its summary, and what was printed."""
     path, printed = tmp_path_factory.mktemp("runs") / "opposed", io.StringIO()
     registry.register_task(TASK, Opposed, config=type(registry.tasks["probe/groups"].defaults()), description="")
@@ -65,7 +69,7 @@ def run(tmp_path_factory):
         registry.tasks._entries.pop(TASK)
 
 
-def test_teams_must_name_every_group_once():
+def test_teams_must_name_every_group_once() -> None:
     groups = {"a": ONE, "b": ONE}
     assert EnvSpec(groups=groups, time_limit=1).cooperating == (("a", "b"),)
     assert EnvSpec(groups=groups, time_limit=1, teams=(("b",), ("a",))).cooperating == (("b",), ("a",))
@@ -94,13 +98,13 @@ def test_teams_must_name_every_group_once():
         ("mpe/simple_speaker_listener", {}, ()),
     ],
 )
-def test_tasks_say_who_opposes_whom(task, fields, teams):
+def test_tasks_say_who_opposes_whom(task: str, fields: dict[str, Any], teams: tuple[tuple[str, ...], ...]) -> None:
     assert covey.make_env(task, **fields).spec.teams == teams
     if not fields:
         assert read_opposed_tasks().get(task, ()) == teams  # as reports know them
 
 
-def test_which_groups_are_scored():
+def test_which_groups_are_scored() -> None:
     teams = (("leader", "adversary"), ("agent",))
     assert metrics.scored_groups(teams) == ("leader", "adversary")
     assert metrics.scored_groups(teams, ["leader"]) == ("adversary",)
@@ -110,14 +114,14 @@ def test_which_groups_are_scored():
     assert metrics.shown_groups((("a", "b"),), ["b"]) == ("a", "b")
 
 
-def test_mean_return_is_of_the_scored_groups():
+def test_mean_return_is_of_the_scored_groups() -> None:
     returns = {"a": jnp.array([1.0]), "b": jnp.array([3.0]), "c": jnp.array([-4.0])}
     episodes = Episodes(returns=returns, length=jnp.array([1]), metrics={})
     assert episode_values(episodes)["mean_return"] == 0.0
     assert episode_values(episodes, ("a", "b"))["mean_return"] == 2.0
 
 
-def test_training_records_and_sums_up_each_group(run):
+def test_training_records_and_sums_up_each_group(run: tuple[Path, Any, str]) -> None:
     path, summary, _ = run
     step = json.loads((path / "results.json").read_text())["probe"]["opposed"]["ippo"]["seed_0"]["step_1"]
     np.testing.assert_array_equal(step["mean_return"], step["copiers_return"])
@@ -138,20 +142,22 @@ def test_training_records_and_sums_up_each_group(run):
     assert read_opposed_groups(path) == ("copiers", "guessers")
 
 
-def test_progress_and_the_line_at_the_start_name_the_groups(run):
+def test_progress_and_the_line_at_the_start_name_the_groups(run: tuple[Path, Any, str]) -> None:
     _, _, printed = run
     assert "copiers against guessers: mean_return is the return of copiers" in printed
     assert "return: copiers 0." in printed and "guessers -0." in printed
     assert "return 0 " not in printed
 
 
-def test_the_best_parameters_follow_a_group():
+def test_the_best_parameters_follow_a_group() -> None:
     spec = Opposed(registry.tasks["probe/groups"].defaults()).spec
     assert "experiment.best_by=guessers_return" in describe_opposition(spec, "mean_return")
     assert describe_opposition(spec, "guessers_return").endswith("the best parameters are chosen by guessers_return")
 
 
-def test_evaluate_shows_groups_and_leaves_opponents_out_of_the_mean(run, capsys):
+def test_evaluate_shows_groups_and_leaves_opponents_out_of_the_mean(
+    run: tuple[Path, Any, str], capsys: pytest.CaptureFixture[str]
+) -> None:
     path, _, _ = run
     report = evaluate_run(path, episodes=8)
     assert report["mean_return"] == pytest.approx(report["means"]["copiers_return"])
@@ -163,7 +169,7 @@ def test_evaluate_shows_groups_and_leaves_opponents_out_of_the_mean(run, capsys)
     assert report["mean_return_of"] == ["guessers"]
 
 
-def test_texts_by_group():
+def test_texts_by_group() -> None:
     assert describe_returns({"": 0.51239}) == "return 0.5124"
     assert describe_returns({"adversary": 6.7188, "agent": -6.7188}) == "return: adversary 6.719, agent -6.719"
     running = Running(title="", seconds=1.0, share=0.5, mean_return=1.0, by_group={"a": 1.0, "b": -1.0})

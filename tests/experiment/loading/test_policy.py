@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,31 +29,31 @@ FIELDS = {
 }
 
 
-def train(path, task, *, model="mlp", algorithm="ippo", **fields):
+def train(path: Path, task: str, *, model: str = "mlp", algorithm: str = "ippo", **fields: Any) -> Any:
     more = {name.replace("__", "."): value for name, value in fields.items()}
     Experiment(task=task, model=model, algorithm=algorithm, run_dir=str(path), fields={**FIELDS, **more}).run()
     return load(path)
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("runs")
 
 
 @pytest.fixture(scope="module")
-def copier(runs):
-    fields = {"experiment__frames": 4096, "algorithm__lr": 1e-2}
+def copier(runs: Path) -> Any:
+    fields: dict[str, Any] = {"experiment__frames": 4096, "algorithm__lr": 1e-2}
     return train(runs / "copy", "probe/copy", **fields)
 
 
 @pytest.fixture(scope="module")
-def recurrent(runs):
+def recurrent(runs: Path) -> Any:
     return train(
         runs / "memory", "probe/memory", model="gru", algorithm="mappo", model__hidden_size=6, model__layers_after=[]
     )
 
 
-def test_one_observation_and_many(copier):
+def test_one_observation_and_many(copier: Any) -> None:
     observation = np.array([[0.0], [1.0]])
     actions, _ = copier.act(observation)
     np.testing.assert_array_equal(actions, [0, 1])
@@ -60,7 +63,7 @@ def test_one_observation_and_many(copier):
     np.testing.assert_array_equal(two, [[0, 1], [1, 0]])
 
 
-def test_by_group(copier):
+def test_by_group(copier: Any) -> None:
     actions, _ = copier.act({"agents": np.array([[0.0], [1.0]])})
     np.testing.assert_array_equal(actions["agents"], [0, 1])
 
@@ -77,19 +80,21 @@ def test_by_group(copier):
         (np.zeros((2, 1)), np.ones((4, 2, 2), bool), "observation is of a single environment, and mask of 4"),
     ],
 )
-def test_what_does_not_fit_is_said_in_one_line(copier, observation, mask, line):
+def test_what_does_not_fit_is_said_in_one_line(
+    copier: Any, observation: Any, mask: np.ndarray | None, line: str
+) -> None:
     with pytest.raises(UsageError, match=line):
         copier.act(observation, mask)
 
 
-def test_masks(copier):
+def test_masks(copier: Any) -> None:
     observation = np.array([[0.0], [1.0]])
     mask = np.array([[False, True], [True, False]])
     np.testing.assert_array_equal(copier.act(observation, mask)[0], [1, 0])
     np.testing.assert_array_equal(copier.act(observation[None], mask[None])[0], [[1, 0]])
 
 
-def test_masks_of_as_many_environments_as_agents_with_rows(runs):
+def test_masks_of_as_many_environments_as_agents_with_rows(runs: Path) -> None:
     """Observations [N, F]: a batch of two for two agents must not be taken for a single one."""
     policy = train(runs / "rows", "probe/rows")
     observation = np.zeros((2, 2, 4, 2), np.float32)
@@ -101,7 +106,7 @@ def test_masks_of_as_many_environments_as_agents_with_rows(runs):
     np.testing.assert_array_equal(single, [1, 1])
 
 
-def test_sampled_and_greedy(recurrent):
+def test_sampled_and_greedy(recurrent: Any) -> None:
     observation = np.zeros((64, 2, 1))
     greedy = [recurrent.act(observation)[0] for _ in range(2)]
     np.testing.assert_array_equal(*greedy)
@@ -111,7 +116,7 @@ def test_sampled_and_greedy(recurrent):
     np.testing.assert_array_equal(kept, greedy[0])
 
 
-def test_the_carry_remembers(recurrent):
+def test_the_carry_remembers(recurrent: Any) -> None:
     """Two steps with the carry passed on differ from two first steps, and equal the algorithm's own."""
     cue, nothing = np.array([[1.0], [-1.0]]), np.zeros((2, 1))
     _, carry = recurrent.act(cue)
@@ -123,10 +128,10 @@ def test_the_carry_remembers(recurrent):
     jax.tree.map(np.testing.assert_array_equal, again[1], afresh)
 
 
-def test_parameters_are_a_plain_dict_equal_to_the_checkpoint(runs, copier):
+def test_parameters_are_a_plain_dict_equal_to_the_checkpoint(runs: Path, copier: Any) -> None:
     parameters = copier.parameters
 
-    def check(node):
+    def check(node: Any) -> None:
         assert type(node) in (dict, np.ndarray)
         if isinstance(node, dict):
             for child in node.values():
@@ -142,7 +147,7 @@ def test_parameters_are_a_plain_dict_equal_to_the_checkpoint(runs, copier):
 
 
 @pytest.mark.parametrize("kind", ["feed-forward", "recurrent", "separate"])
-def test_activations_are_the_networks_own(kind, copier, recurrent, runs):
+def test_activations_are_the_networks_own(kind: str, copier: Any, recurrent: Any, runs: Path) -> None:
     if kind == "separate":
         policy = train(runs / "separate", "probe/copy", algorithm__share_parameters=False)
     else:
@@ -162,12 +167,13 @@ def test_activations_are_the_networks_own(kind, copier, recurrent, runs):
         )
 
 
-def test_best_and_final_parameters(runs, copier):
+def test_best_and_final_parameters(runs: Path, copier: Any) -> None:
     best = load(runs / "copy", parameters="best")
-    assert jax.tree.structure(best.parameters) == jax.tree.structure(copier.parameters)
+    structures: list[Any] = [jax.tree.structure(policy.parameters) for policy in (best, copier)]
+    assert structures[0] == structures[1]
 
 
-def test_a_team_of_several_groups_takes_a_dict(runs):
+def test_a_team_of_several_groups_takes_a_dict(runs: Path) -> None:
     policy = train(runs / "groups", "probe/groups")
     actions, _ = policy.act({"copiers": np.zeros((2, 1)), "guessers": np.zeros((1, 3))})
     assert actions["copiers"].shape == (2,) and actions["guessers"].shape == (1,)
@@ -175,7 +181,7 @@ def test_a_team_of_several_groups_takes_a_dict(runs):
         policy.act(np.zeros((2, 1)))
 
 
-def test_no_checkpoint_yet(runs, tmp_path):
+def test_no_checkpoint_yet(runs: Path, tmp_path: Path) -> None:
     import shutil
 
     shutil.copytree(runs / "copy", tmp_path / "run") if (runs / "copy").exists() else train(
@@ -186,7 +192,7 @@ def test_no_checkpoint_yet(runs, tmp_path):
         load(tmp_path / "run")
 
 
-def test_actions_are_what_evaluation_plays(copier):
+def test_actions_are_what_evaluation_plays(copier: Any) -> None:
     """Through the environment: naming what is seen earns everything."""
     env = copier.env.env  # without the ids, which the policy appends itself
     earned = []

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import MakeTeam
 
 from covey import metrics as names
 from covey.errors import UsageError
@@ -36,7 +38,14 @@ FIELDS = {
 REPLAY = {"experiment.updates": 4, "experiment.random_frames": 0, "buffer.size": 2048, "buffer.batch_size": 32}
 
 
-def train(path, *, fields=None, task="probe/copy", algorithm="ippo", **choices) -> RunDirectory:
+def train(
+    path: Path,
+    *,
+    fields: dict[str, Any] | None = None,
+    task: str = "probe/copy",
+    algorithm: str = "ippo",
+    **choices: Any,
+) -> RunDirectory:
     fields = {**FIELDS, **(fields or {})}
     Experiment(task=task, algorithm=algorithm, run_dir=str(path), fields=fields, **choices).run()
     return RunDirectory.open(path)
@@ -73,7 +82,7 @@ FAMILIES = [
 
 
 @pytest.mark.parametrize(("name", "task", "fields"), FAMILIES)
-def test_every_family_takes_what_it_learned(name, task, fields):
+def test_every_family_takes_what_it_learned(name: str, task: str, fields: list[str]) -> None:
     algorithm = make_algorithm(name, task)
     source = make_source(algorithm)
     learner, said = started(algorithm, source)
@@ -86,7 +95,7 @@ def test_every_family_takes_what_it_learned(name, task, fields):
         assert field in (taken if field in fields else rest)
 
 
-def test_every_algorithm_declares_what_it_learns():
+def test_every_algorithm_declares_what_it_learns() -> None:
     from covey import registry
 
     built_in = [entry.name for entry in registry.algorithms if str(entry.make).startswith("covey.")]
@@ -99,7 +108,7 @@ def test_every_algorithm_declares_what_it_learns():
         assert ("agents", "params") in learned_fields(learner), name
 
 
-def test_a_target_that_the_source_does_not_have_equals_the_parameters():
+def test_a_target_that_the_source_does_not_have_equals_the_parameters() -> None:
     """From soft actor-critic, whose target has other names than DDPG's: both critics are the same networks."""
     source = make_source(make_algorithm("masac", "probe/target"))
     learner, said = started(make_algorithm("matd3", "probe/target"), source)
@@ -112,7 +121,7 @@ def test_a_target_that_the_source_does_not_have_equals_the_parameters():
     assert "target (equal to params)" in said
 
 
-def test_parameters_that_do_not_fit_keep_their_own_target():
+def test_parameters_that_do_not_fit_keep_their_own_target() -> None:
     """The mixer is new in QMIX: network and its target come from IQL, the mixer's target is the mixer."""
     learner, said = started(make_algorithm("qmix", "probe/copy"), make_source(make_algorithm("iql", "probe/copy")))
     for path, leaf in learner.items():
@@ -121,7 +130,7 @@ def test_parameters_that_do_not_fit_keep_their_own_target():
     assert "params (4 of" in said and "target (4 of" in said
 
 
-def test_what_does_not_fit_is_named():
+def test_what_does_not_fit_is_named() -> None:
     source = make_source(make_algorithm("iql", "probe/copy"))
     learner, said = started(make_algorithm("iql", "probe/masked"), source)  # three actions instead of two
     head = ("agents", "target", "network", "head", "kernel")
@@ -132,7 +141,7 @@ def test_what_does_not_fit_is_named():
         plan_transfer(source, make_algorithm("iql", "probe/groups"))
 
 
-def test_biases_scalars_and_moments_alone_are_no_transfer():
+def test_biases_scalars_and_moments_alone_are_no_transfer() -> None:
     """The heads' biases and the temperature fit every soft actor-critic, moments of observations fit every model."""
     source = make_source(make_algorithm("isac", "probe/target"))
     with pytest.raises(UsageError, match="none of its parameters fits"):
@@ -145,7 +154,7 @@ def test_biases_scalars_and_moments_alone_are_no_transfer():
         plan_transfer(source, make_algorithm("ippo", "probe/rows"))
 
 
-def test_statistics_come_whole_or_not_at_all():
+def test_statistics_come_whole_or_not_at_all() -> None:
     """With more agents, ids make observations longer. The number of those seen before, which fits any run, would keep
     the fresh mean and variance as they are for a whole training."""
     source = make_source(make_algorithm("ippo", "probe/copy"))
@@ -159,7 +168,7 @@ def test_statistics_come_whole_or_not_at_all():
     assert "observation_moments" in rest and "value_moments (3 arrays)" in taken
 
 
-def test_a_state_without_a_declaration_takes_nothing():
+def test_a_state_without_a_declaration_takes_nothing() -> None:
     @pytree
     class Undeclared:
         params: Any
@@ -178,7 +187,7 @@ def test_a_state_without_a_declaration_takes_nothing():
 
 
 @pytest.mark.slow
-def test_a_temperature_that_is_not_learned_stays_as_configured(fresh):
+def test_a_temperature_that_is_not_learned_stays_as_configured(fresh: MakeTeam) -> None:
     """The source learned another; what the user sets here holds."""
     fields = ("algorithm.learn_alpha=false", "algorithm.alpha=0.5")
     team = fresh("probe/target", *fields, algorithm="isac", iterations=1)
@@ -193,7 +202,7 @@ def test_a_temperature_that_is_not_learned_stays_as_configured(fresh):
 # ------------------------------------------------------------------------------------------------------------ runs
 
 
-def test_a_converged_value_stays_where_it_is(tmp_path):
+def test_a_converged_value_stays_where_it_is(tmp_path: Path) -> None:
     """1 / (1 − γ) = 10. With a fresh target network it fell to 4.8 within a few updates."""
     fields = {**REPLAY, "algorithm.gamma": 0.9, "algorithm.lr": 3e-3, "algorithm.tau": 0.05, "model.layers": [32]}
     long = {"experiment.frames": 20_000, "experiment.updates": 8}
@@ -211,11 +220,13 @@ def values(run: RunDirectory) -> list[float]:
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory) -> RunDirectory:
+def source(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     return train(tmp_path_factory.mktemp("runs") / "source")
 
 
-def test_what_does_not_fit_leaves_no_run_directory(source, tmp_path, capsys):
+def test_what_does_not_fit_leaves_no_run_directory(
+    source: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(UsageError, match="none of its parameters fits"):
         train(tmp_path / "run", init_from=str(source.path), task="probe/groups")
     damaged = tmp_path / "damaged"
@@ -232,7 +243,9 @@ def test_what_does_not_fit_leaves_no_run_directory(source, tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["damaged"]
 
 
-def test_the_line_is_printed_once_for_all_seeds(source, tmp_path, capsys):
+def test_the_line_is_printed_once_for_all_seeds(
+    source: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     fields = {**FIELDS, "experiment.frames": 64}
     Experiment(
         task="probe/copy", run_dir=str(tmp_path / "run"), fields=fields, init_from=str(source.path), seeds=[0, 1]

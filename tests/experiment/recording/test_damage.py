@@ -11,13 +11,14 @@ import random
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from conftest import SameBits
 
 import covey
 from covey import metrics as names
@@ -81,14 +82,14 @@ def compiled() -> Compiled:
 
 
 @pytest.fixture(scope="module")
-def finished(compiled, tmp_path_factory) -> Path:
+def finished(compiled: Compiled, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "run"
     compiled.start(path)
     return path
 
 
 @pytest.fixture(scope="module")
-def stopped(finished, tmp_path_factory) -> Path:
+def stopped(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same run, killed before its last checkpoint."""
     path = tmp_path_factory.mktemp("stopped") / "run"
     shutil.copytree(finished, path)
@@ -97,7 +98,7 @@ def stopped(finished, tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def warnings(monkeypatch) -> list[str]:
+def warnings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """All that covey warns of."""
     monkeypatch.setattr(Console, "warn", lambda self, text: found.append(text))
     found: list[str] = []
@@ -145,7 +146,7 @@ def choose_bits(path: Path, number: int, seed: int, files: str = "**/*") -> list
     return [(file, rng.randrange(8 * (path / file).stat().st_size)) for file in chosen]
 
 
-def read_report(path: Path) -> tuple[list[Run], dict[str, float], list[str]]:
+def read_report(path: Path) -> tuple[list[Run], Mapping[str, float], list[str]]:
     runs, problems = read_runs([path])
     seconds = read_records(runs[0], MEAN_RETURN, problems).seconds
     return runs, seconds, [problem.what for problem in problems]
@@ -174,6 +175,7 @@ def check_resume(compiled: Compiled, path: Path, whole: Path, warnings: list[str
         assert restored is not None
         if not warnings:
             wanted = Checkpoints(whole / "checkpoints").restore_at(restored.iteration, {"learner": learner})
+            assert wanted is not None
             same_bits(restored.tree, wanted.tree)
         compiled.go_on(run)
     except CoveyError as error:
@@ -193,7 +195,7 @@ def check_flips(
     finished: Path,
     tmp_path: Path,
     warnings: list[str],
-    same_bits,
+    same_bits: SameBits,
 ) -> None:
     ends: dict[str, int] = {}
     for i, (file, bit) in enumerate(choose_bits(stopped, number, seed)):
@@ -232,13 +234,17 @@ def check_reported_flips(number: int, seed: int, finished: Path, tmp_path: Path)
         shutil.rmtree(path)
 
 
-def test_a_flipped_bit_is_noticed_or_harmless(compiled, stopped, finished, tmp_path, warnings, same_bits):
+def test_a_flipped_bit_is_noticed_or_harmless(
+    compiled: Compiled, stopped: Path, finished: Path, tmp_path: Path, warnings: list[str], same_bits: SameBits
+) -> None:
     check_flips(10, 7, compiled, stopped, finished, tmp_path, warnings, same_bits)
     check_reported_flips(20, 8, finished, tmp_path)
 
 
 @pytest.mark.slow
-def test_300_flipped_bits_are_noticed_or_harmless(compiled, stopped, finished, tmp_path, warnings, same_bits):
+def test_300_flipped_bits_are_noticed_or_harmless(
+    compiled: Compiled, stopped: Path, finished: Path, tmp_path: Path, warnings: list[str], same_bits: SameBits
+) -> None:
     check_flips(300, 1, compiled, stopped, finished, tmp_path, warnings, same_bits)
     check_reported_flips(400, 2, finished, tmp_path)
 
@@ -246,7 +252,9 @@ def test_300_flipped_bits_are_noticed_or_harmless(compiled, stopped, finished, t
 # ------------------------------------------------------------------------------- a flipped checkpoint, as users see it
 
 
-def test_loading_falls_back_with_a_warning(compiled, finished, tmp_path, caplog):
+def test_loading_falls_back_with_a_warning(
+    compiled: Compiled, finished: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "run"
     shutil.copytree(finished, path)
     wanted = covey.load(path)
@@ -257,6 +265,7 @@ def test_loading_falls_back_with_a_warning(compiled, finished, tmp_path, caplog)
         assert len(caplog.messages) == 1 and str(index.parent) in caplog.messages[0]
         caplog.clear()
     earlier = Checkpoints(path / "checkpoints").restore_at(8, {"best": policy.learner})
+    assert earlier is not None
     np.testing.assert_array_equal(
         jax.tree.leaves(earlier.tree["best"])[0], np.asarray(jax.tree.leaves(policy.learner)[0])
     )
@@ -267,7 +276,15 @@ def test_loading_falls_back_with_a_warning(compiled, finished, tmp_path, caplog)
 
 
 @pytest.mark.parametrize("damage", ["missing", "no JSON", "a value", "a step"])
-def test_results_are_restored_from_the_checkpoint(compiled, stopped, finished, tmp_path, warnings, same_bits, damage):
+def test_results_are_restored_from_the_checkpoint(
+    compiled: Compiled,
+    stopped: Path,
+    finished: Path,
+    tmp_path: Path,
+    warnings: list[str],
+    same_bits: SameBits,
+    damage: str,
+) -> None:
     path = tmp_path / "run"
     shutil.copytree(stopped, path)
     file = path / "results.json"
@@ -288,7 +305,9 @@ def test_results_are_restored_from_the_checkpoint(compiled, stopped, finished, t
     assert_equal_runs(path, finished, same_bits)
 
 
-def test_without_a_copy_results_are_rebuilt_from_metrics(compiled, stopped, tmp_path, warnings):
+def test_without_a_copy_results_are_rebuilt_from_metrics(
+    compiled: Compiled, stopped: Path, tmp_path: Path, warnings: list[str]
+) -> None:
     """As for runs of earlier versions."""
     path = tmp_path / "run"
     shutil.copytree(stopped, path)
@@ -309,7 +328,9 @@ def test_without_a_copy_results_are_rebuilt_from_metrics(compiled, stopped, tmp_
 
 
 @pytest.mark.parametrize(("damage", "lost"), [("missing", 8), ("two lines", 1), ("short", 5)])
-def test_metrics_are_rebuilt_as_far_as_they_can(compiled, stopped, finished, tmp_path, warnings, damage, lost):
+def test_metrics_are_rebuilt_as_far_as_they_can(
+    compiled: Compiled, stopped: Path, finished: Path, tmp_path: Path, warnings: list[str], damage: str, lost: int
+) -> None:
     path = tmp_path / "run"
     shutil.copytree(stopped, path)
     file = path / "metrics.jsonl"
@@ -339,12 +360,14 @@ def damage_a_line(path: Path) -> None:
     (path / "metrics.jsonl").write_text("".join(lines))
 
 
-def test_killed_while_metrics_are_rebuilt_nothing_more_is_lost(compiled, stopped, tmp_path, warnings, monkeypatch):
+def test_killed_while_metrics_are_rebuilt_nothing_more_is_lost(
+    compiled: Compiled, stopped: Path, tmp_path: Path, warnings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "run"
     shutil.copytree(stopped, path)
     damage_a_line(path)
 
-    def killed(*_):
+    def killed(*_: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -354,7 +377,9 @@ def test_killed_while_metrics_are_rebuilt_nothing_more_is_lost(compiled, stopped
     assert len(warnings) == 1 and "the records of 1 of 8 iterations are lost" in warnings[0]
 
 
-def test_rebuilt_metrics_have_the_absolute_metric_once(compiled, finished, tmp_path, warnings):
+def test_rebuilt_metrics_have_the_absolute_metric_once(
+    compiled: Compiled, finished: Path, tmp_path: Path, warnings: list[str]
+) -> None:
     path = tmp_path / "run"
     shutil.copytree(finished, path)
     damage_a_line(path)
@@ -365,7 +390,7 @@ def test_rebuilt_metrics_have_the_absolute_metric_once(compiled, finished, tmp_p
 
 
 @pytest.mark.parametrize("damage", ["missing", "no JSON"])
-def test_reports_rebuild_results_and_say_so(finished, tmp_path, damage):
+def test_reports_rebuild_results_and_say_so(finished: Path, tmp_path: Path, damage: str) -> None:
     path = tmp_path / "run"
     shutil.copytree(finished, path)
     wanted = marl_eval.steps(marl_eval.read_results(path / "results.json"))
@@ -381,7 +406,9 @@ def test_reports_rebuild_results_and_say_so(finished, tmp_path, damage):
     assert read_report(path)[2] == ["is missing"]
 
 
-def test_a_divergence_does_not_point_to_a_checkpoint_that_is_not_there(compiled, tmp_path, monkeypatch):
+def test_a_divergence_does_not_point_to_a_checkpoint_that_is_not_there(
+    compiled: Compiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from covey.experiment.recording.recorder import Recorder
 
     run = RunDirectory.create(tmp_path / "run", to_dict(compiled.config), {})
@@ -400,7 +427,7 @@ FULL = "No space left on device"
 
 
 @pytest.fixture
-def disk(tmp_path) -> Iterator[Path]:
+def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of a megabyte."""
     path = tmp_path / "disk"
     path.mkdir()
@@ -423,7 +450,9 @@ def leave_free(disk: Path, pages: int) -> None:
     (disk / "filler").write_bytes(b"\0" * max(0, free - pages * PAGE))
 
 
-def test_a_full_disk_is_one_line_wherever_training_meets_it(compiled, disk, capfd):
+def test_a_full_disk_is_one_line_wherever_training_meets_it(
+    compiled: Compiled, disk: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     refused = 0
     for pages in (0, 1, 2, 3, 4, 5, 6, 8, 12, 20, 30, 45):
         leave_free(disk, pages)
@@ -441,9 +470,12 @@ def test_a_full_disk_is_one_line_wherever_training_meets_it(compiled, disk, capf
     compiled.start(disk / "run")
 
 
-def test_a_full_disk_is_one_line_for_evaluations_and_reports(compiled, finished, disk, capfd):
+def test_a_full_disk_is_one_line_for_evaluations_and_reports(
+    compiled: Compiled, finished: Path, disk: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     leave_free(disk, 0)
-    for fields in ({"output": str(disk / "eval.json")}, {"render": str(disk / "team.png")}):
+    outputs: list[dict[str, Any]] = [{"output": str(disk / "eval.json")}, {"render": str(disk / "team.png")}]
+    for fields in outputs:
         with pytest.raises(CoveyError, match="No space left on device") as caught:
             evaluate_run(finished, episodes=2, **fields)
         assert not isinstance(caught.value, UsageError) and "\n" not in str(caught.value)
@@ -455,7 +487,7 @@ def test_a_full_disk_is_one_line_for_evaluations_and_reports(compiled, finished,
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_a_full_disk_leaves_the_configuration_as_it_was(compiled, disk):
+def test_a_full_disk_leaves_the_configuration_as_it_was(compiled: Compiled, disk: Path) -> None:
     leave_free(disk, 4)
     run = RunDirectory.create(disk / "run", to_dict(compiled.config), {})
     leave = shutil.disk_usage(disk).free
@@ -467,7 +499,9 @@ def test_a_full_disk_leaves_the_configuration_as_it_was(compiled, disk):
     assert sorted(path.name for path in run.path.iterdir()) == ["config.yaml", "environment.json"]
 
 
-def test_a_full_disk_ends_a_logger_with_a_warning(compiled, disk, capfd):
+def test_a_full_disk_ends_a_logger_with_a_warning(
+    compiled: Compiled, disk: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("tensorboardX")
     leave_free(disk, 6)
     run = RunDirectory.create(disk / "run", to_dict(compiled.config), {})
@@ -488,7 +522,9 @@ def test_a_full_disk_ends_a_logger_with_a_warning(compiled, disk, capfd):
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_a_full_disk_under_the_command_is_one_line(compiled, disk, capfd):
+def test_a_full_disk_under_the_command_is_one_line(
+    compiled: Compiled, disk: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     leave_free(disk, 10)  # Orbax meets it, on threads of its own
     fields = [*ARGUMENTS[:-1], "experiment.checkpoint_interval=64"]
     assert main(["train", f"run_dir={disk / 'run'}", *fields]) == 1

@@ -200,7 +200,8 @@ def test_of_many_takers_one_wins(tmp_path: Path, left: str) -> None:
             take(folder).release()
         elif left == "dead":
             put(folder, process=process)
-        barrier, won = threading.Barrier(8), []
+        barrier = threading.Barrier(8)
+        won: list[Any] = []
 
         def race(folder: Path = folder, barrier: threading.Barrier = barrier, won: list[Lease] = won) -> None:
             barrier.wait()

@@ -1,9 +1,13 @@
+import functools
 import json
 import struct
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,11 +20,11 @@ CONFIG = {"seed": 3, "algorithm": {"name": "mappo", "lr": 3e-4, "layers": [64, 6
 
 
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path: Path) -> RunDirectory:
     return RunDirectory.create(tmp_path / "run", CONFIG, {})
 
 
-def log_two_records(run, names, options=None):
+def log_two_records(run: RunDirectory, names: list[str], options: dict[str, Any] | None = None) -> None:
     team = LoggerTeam(names, options, warn=pytest.fail)
     team.start(run, CONFIG)
     team.log("train", {"loss": 0.5, "agents/entropy": 1.5, "broken": float("nan")}, frames=100)
@@ -31,7 +35,7 @@ def log_two_records(run, names, options=None):
 # -------------------------------------------------------------------------------------------- the services themselves
 
 
-def test_tensorboard(run):
+def test_tensorboard(run: RunDirectory) -> None:
     pytest.importorskip("tensorboardX")
     log_two_records(run, ["tensorboard"])
     scalars = read_tensorboard(run.path / "tensorboard")
@@ -42,7 +46,7 @@ def test_tensorboard(run):
     }
 
 
-def read_tensorboard(folder):
+def read_tensorboard(folder: Path) -> dict[tuple[str, int], Any]:
     """The scalars of TFRecord files: length, its checksum, an Event, its checksum."""
     from tensorboardX.proto.event_pb2 import Event
 
@@ -59,7 +63,7 @@ def read_tensorboard(folder):
     return scalars
 
 
-def test_offline_wandb_has_the_whole_configuration(run, monkeypatch):
+def test_offline_wandb_has_the_whole_configuration(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")  # nothing listens there
     options = {"wandb": {"project": "birds", "mode": "offline", "tags": ["test"]}}
@@ -82,13 +86,15 @@ def test_offline_wandb_has_the_whole_configuration(run, monkeypatch):
     assert len(folders) == 2
 
 
-def test_wandb_without_a_login_says_that_it_is_offline(run, monkeypatch, tmp_path):
+def test_wandb_without_a_login_says_that_it_is_offline(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     pytest.importorskip("wandb")
     for name in ("WANDB_API_KEY", "WANDB_MODE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("NETRC", str(tmp_path / "no_netrc"))
-    said = []
+    said: list[str] = []
     team = LoggerTeam(["wandb"], warn=said.append)
     team.start(run, CONFIG)
     team.finish()
@@ -96,7 +102,7 @@ def test_wandb_without_a_login_says_that_it_is_offline(run, monkeypatch, tmp_pat
     assert said == [f"W&B has no login here and logs offline; upload it later: wandb login && wandb sync {folder}"]
 
 
-def test_wandb_runs_of_seeds_that_train_at_once(tmp_path, monkeypatch):
+def test_wandb_runs_of_seeds_that_train_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
     runs = [RunDirectory.create(tmp_path / f"seed_{seed}", CONFIG, {}) for seed in (0, 1)]
@@ -104,7 +110,7 @@ def test_wandb_runs_of_seeds_that_train_at_once(tmp_path, monkeypatch):
     for number, (team, run) in enumerate(zip(teams, runs, strict=True)):
         team.start(run, CONFIG)
         team.log("train", {"loss": float(number)}, frames=100)
-        wait_for(lambda run=run: list(run.path.glob("wandb/offline-run-*/*.wandb")))  # the other begins only now
+        wait_for(functools.partial(has_wandb_file, run))  # the other begins only now
     assert all([team.finish(timeout=60) for team in teams])
     for number, run in enumerate(runs):
         records = read_finished_wandb(next(run.path.glob("wandb/offline-run-*/*.wandb")))
@@ -113,14 +119,18 @@ def test_wandb_runs_of_seeds_that_train_at_once(tmp_path, monkeypatch):
         assert losses == [number]
 
 
-def wait_for(condition, seconds: float = 30.0):
+def has_wandb_file(run: RunDirectory) -> bool:
+    return any(run.path.glob("wandb/offline-run-*/*.wandb"))
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 30.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
-def read_finished_wandb(path):
+def read_finished_wandb(path: Path) -> list[Any]:
     """W&B's service writes the last records a moment after its client said that it finished."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
@@ -131,9 +141,11 @@ def read_finished_wandb(path):
     pytest.fail(f"{path} has no end")
 
 
-def read_wandb(path):
+def read_wandb(path: Path) -> list[Any]:
     """The records of a .wandb file: LevelDB's log format after a header of 7 bytes, with W&B's own messages in it."""
-    from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.proto import wandb_internal_pb2
+
+    messages: Any = wandb_internal_pb2  # made from another module when it is imported
 
     content, position, block = path.read_bytes(), 7, 32768
     records, parts = [], b""
@@ -146,12 +158,12 @@ def read_wandb(path):
         parts += content[position + 7 : position + 7 + length]
         position += 7 + length
         if kind in (full, last):
-            records.append(Record.FromString(parts))
+            records.append(messages.Record.FromString(parts))
             parts = b""
     return records
 
 
-def test_mlflow(run):
+def test_mlflow(run: RunDirectory) -> None:
     mlflow = pytest.importorskip("mlflow")
     log_two_records(run, ["mlflow"])
     log_two_records(run, ["mlflow"])  # as a resumed run would
@@ -177,22 +189,24 @@ def test_mlflow(run):
         (["wandb"], {"wandb": {"mode": "ofline"}}, "nearest: offline"),
     ],
 )
-def test_bad_names_and_options(names, options, message, monkeypatch):
-    monkeypatch.setattr(loggers.importlib.util, "find_spec", lambda name: object())
+def test_bad_names_and_options(
+    names: list[str], options: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     with pytest.raises(UsageError, match=message) as caught:
         check_loggers(names, options)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "wandb", "mlflow"])
-def test_a_missing_extra_is_named(name, monkeypatch):
-    monkeypatch.setattr(loggers.importlib.util, "find_spec", lambda name: None)
+def test_a_missing_extra_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     check_loggers(["console", "json"])
     with pytest.raises(UsageError, match=rf"pip install 'covey\[{name}\]'"):
         LoggerTeam(["console", name], warn=pytest.fail)
 
 
-def test_nothing_is_imported_before_it_is_asked_for():
+def test_nothing_is_imported_before_it_is_asked_for() -> None:
     code = (
         "import sys, covey.experiment.recording.loggers as loggers; loggers.check_loggers(['console', 'json']);"
         "print([name for name in ('wandb', 'mlflow', 'tensorboardX', 'jax') if name in sys.modules])"
@@ -204,37 +218,42 @@ def test_nothing_is_imported_before_it_is_asked_for():
 # ------------------------------------------------------------------------------------- loggers that do not do their job
 
 
+Action = Callable[[], None]
+
+
 class FakeLogger:
     """Does as told at each of its moments; remembers the records it got."""
 
-    def __init__(self, start=None, log=None, finish=None):
+    def __init__(self, start: Action | None = None, log: Action | None = None, finish: Action | None = None) -> None:
         self.actions = {"start": start, "log": log, "finish": finish}
-        self.records: list = []
+        self.records: list[Any] = []
 
-    def _act(self, moment):
-        if self.actions[moment]:
-            self.actions[moment]()
+    def _act(self, moment: str) -> None:
+        if (action := self.actions[moment]) is not None:
+            action()
 
-    def start(self, run_directory, config, frames):
+    def start(self, run_directory: RunDirectory, config: Mapping[str, Any], frames: int) -> None:
         self._act("start")
 
-    def log(self, kind, record, frames):
+    def log(self, kind: str, record: Mapping[str, float], frames: int) -> None:
         self._act("log")
         self.records.append((kind, record, frames))
 
-    def finish(self):
+    def finish(self) -> None:
         self._act("finish")
 
 
-def fail():
+def fail() -> None:
     raise ConnectionError("no route\nto host")
 
 
-def leave():
+def leave() -> None:
     sys.exit(3)
 
 
-def make_team(monkeypatch, *fakes, capacity=1000):
+def make_team(
+    monkeypatch: pytest.MonkeyPatch, *fakes: FakeLogger, capacity: int = 1000
+) -> tuple[LoggerTeam, list[str]]:
     warnings: list[str] = []
     names = [f"fake_{number}" for number in range(len(fakes))]
     extras = {
@@ -248,7 +267,9 @@ def make_team(monkeypatch, *fakes, capacity=1000):
 
 @pytest.mark.parametrize("moment", ["start", "log", "finish"])
 @pytest.mark.parametrize("failure", [fail, leave])
-def test_a_failing_logger_warns_once_and_the_others_go_on(run, monkeypatch, moment, failure):
+def test_a_failing_logger_warns_once_and_the_others_go_on(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, moment: str, failure: Callable[..., Any]
+) -> None:
     good = FakeLogger()
     team, warnings = make_team(monkeypatch, FakeLogger(**{moment: failure}), good)
     team.start(run, CONFIG)
@@ -260,9 +281,12 @@ def test_a_failing_logger_warns_once_and_the_others_go_on(run, monkeypatch, mome
 
 
 @pytest.mark.parametrize("moment", ["start", "log", "finish"])
-def test_a_hanging_logger_costs_nothing_but_the_time_given_at_the_end(run, monkeypatch, moment):
+def test_a_hanging_logger_costs_nothing_but_the_time_given_at_the_end(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
     release = threading.Event()
-    team, warnings = make_team(monkeypatch, FakeLogger(**{moment: release.wait}), FakeLogger())
+    hanging: dict[str, Any] = {moment: release.wait}
+    team, warnings = make_team(monkeypatch, FakeLogger(**hanging), FakeLogger())
     start = time.monotonic()
     team.start(run, CONFIG)
     for frames in range(100):
@@ -274,7 +298,7 @@ def test_a_hanging_logger_costs_nothing_but_the_time_given_at_the_end(run, monke
     release.set()
 
 
-def test_a_slow_logger_loses_records_and_says_so_once(run, monkeypatch):
+def test_a_slow_logger_loses_records_and_says_so_once(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = FakeLogger(log=lambda: time.sleep(0.01))
     team, warnings = make_team(monkeypatch, slow, capacity=5)
     team.start(run, CONFIG)
@@ -285,7 +309,7 @@ def test_a_slow_logger_loses_records_and_says_so_once(run, monkeypatch):
     assert len(warnings) == 1 and "falls behind" in warnings[0]
 
 
-def test_values_that_are_not_finite_are_left_out(run, monkeypatch):
+def test_values_that_are_not_finite_are_left_out(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeLogger()
     team, _ = make_team(monkeypatch, fake)
     team.start(run, CONFIG)
@@ -294,5 +318,5 @@ def test_values_that_are_not_finite_are_left_out(run, monkeypatch):
     assert fake.records == [("train", {"a": 1.0}, 7)]
 
 
-def test_flatten():
+def test_flatten() -> None:
     assert loggers.flatten({"a": {"b": {"c": 1}, "d": [2]}, "e": None}) == {"a.b.c": 1, "a.d": [2], "e": None}

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,11 +21,11 @@ CONFIG = {"seed": 0, "algorithm": {"name": "mappo", "lr": 3e-4, "layers": [64, 6
 
 
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path: Path) -> RunDirectory:
     return RunDirectory.create(tmp_path / "runs" / "first", CONFIG, {"python": "3.11"})
 
 
-def test_create_and_open(run):
+def test_create_and_open(run: RunDirectory) -> None:
     assert sorted(path.name for path in run.path.iterdir()) == ["config.yaml", "environment.json"]
     assert [path.name for path in run.path.parent.iterdir()] == ["first"]
     again = RunDirectory.open(run.path)
@@ -33,18 +34,18 @@ def test_create_and_open(run):
     assert again.run_id == run.run_id
 
 
-def test_runs_have_ids_of_their_own(run):
+def test_runs_have_ids_of_their_own(run: RunDirectory) -> None:
     assert RunDirectory.create(run.path.parent / "second", CONFIG, {}).run_id != run.run_id
 
 
-def test_an_existing_path_is_refused(run, tmp_path):
+def test_an_existing_path_is_refused(run: RunDirectory, tmp_path: Path) -> None:
     for path in (run.path, tmp_path):
         with pytest.raises(UsageError, match="exists already") as caught:
             RunDirectory.create(path, CONFIG, {})
         assert "\n" not in str(caught.value)
 
 
-def test_only_a_run_is_said_to_be_resumable(run, tmp_path):
+def test_only_a_run_is_said_to_be_resumable(run: RunDirectory, tmp_path: Path) -> None:
     (tmp_path / "afile").write_text("")
     (tmp_path / "empty").mkdir()
     RunDirectory.create(tmp_path / "parent" / "seed_0", CONFIG, {})
@@ -60,14 +61,14 @@ def test_only_a_run_is_said_to_be_resumable(run, tmp_path):
     refuse_existing(tmp_path / "new")
 
 
-def test_a_parent_that_cannot_be_made(tmp_path):
+def test_a_parent_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot make run directory"):
         RunDirectory.create(tmp_path / "file" / "run", CONFIG, {})
 
 
 @pytest.mark.parametrize("content", [None, "a: [1", "just words", ""])
-def test_what_is_not_a_run_directory(tmp_path, content):
+def test_what_is_not_a_run_directory(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / "config.yaml").write_text(content)
     with pytest.raises(UsageError) as caught:
@@ -75,7 +76,7 @@ def test_what_is_not_a_run_directory(tmp_path, content):
     assert "\n" not in str(caught.value)
 
 
-def test_seeds(tmp_path):
+def test_seeds(tmp_path: Path) -> None:
     for seed in (10, 2, 0):
         RunDirectory.create(tmp_path / "parent" / f"seed_{seed}", CONFIG, {})
     (tmp_path / "parent" / "seed_3").mkdir()
@@ -87,7 +88,7 @@ def test_seeds(tmp_path):
             run_directories(nothing)
 
 
-def test_metrics_are_strict_json_lines(run):
+def test_metrics_are_strict_json_lines(run: RunDirectory) -> None:
     run.metrics.append({"frames": 1, "loss": np.float32(0.5), "kl": math.nan, "top": math.inf})
     run.metrics.append({"frames": np.int64(2), "values": np.arange(2), "ok": np.bool_(True)})
     lines = (run.path / "metrics.jsonl").read_text().splitlines()
@@ -102,7 +103,7 @@ def test_metrics_are_strict_json_lines(run):
     ]
 
 
-def test_metrics_cut(run):
+def test_metrics_cut(run: RunDirectory) -> None:
     assert run.metrics.sync() == 0
     run.metrics.cut(0)
     assert read_metrics(run.path) == []
@@ -115,7 +116,7 @@ def test_metrics_cut(run):
 
 
 @pytest.mark.parametrize("torn", [b'{"frames": 2', b"\x00\x00", b"\xc3"])
-def test_a_torn_last_line(run, torn):
+def test_a_torn_last_line(run: RunDirectory, torn: bytes) -> None:
     run.metrics.append({"frames": 1})
     with open(run.path / "metrics.jsonl", "ab") as file:
         file.write(torn)
@@ -125,14 +126,14 @@ def test_a_torn_last_line(run, torn):
     assert [record["frames"] for record in read_metrics(run.path)] == [1, 3]
 
 
-def test_a_bad_line_in_the_middle_is_an_error(run):
+def test_a_bad_line_in_the_middle_is_an_error(run: RunDirectory) -> None:
     (run.path / "metrics.jsonl").write_text('{"a": 1}\n{"a":\n{"a": 2}\n')
     with pytest.raises(CoveyError, match="line 2"):
         read_metrics(run.path)
 
 
 @pytest.mark.parametrize("old, new", [(b"0.125", b"0.175"), (b"frames", b"framez"), (b'"crc32": ', b'"crc32": 1')])
-def test_a_changed_line_is_an_error(run, old, new):
+def test_a_changed_line_is_an_error(run: RunDirectory, old: bytes, new: bytes) -> None:
     for frames in (1, 2):
         run.metrics.append({"frames": frames, "loss": 0.125})
     content = (run.path / "metrics.jsonl").read_bytes()
@@ -141,7 +142,7 @@ def test_a_changed_line_is_an_error(run, old, new):
         read_metrics(run.path)
 
 
-def test_an_edited_configuration_is_used_and_said(run, caplog):
+def test_an_edited_configuration_is_used_and_said(run: RunDirectory, caplog: pytest.LogCaptureFixture) -> None:
     path = run.path / "config.yaml"
     written = path.read_text()
     path.write_text(written.replace("mappo", "ippo"))
@@ -156,7 +157,7 @@ def test_an_edited_configuration_is_used_and_said(run, caplog):
     assert len(caplog.messages) == 1
 
 
-def test_a_changed_or_missing_environment_is_said(run, caplog):
+def test_a_changed_or_missing_environment_is_said(run: RunDirectory, caplog: pytest.LogCaptureFixture) -> None:
     path = run.path / "environment.json"
     path.write_text(path.read_text().replace("3.11", "3.15"))
     assert RunDirectory.open(run.path).environment == {"run_id": run.run_id, "python": "3.15"}
@@ -166,14 +167,14 @@ def test_a_changed_or_missing_environment_is_said(run, caplog):
     assert "cannot read" in caplog.messages[1] and len(caplog.messages) == 2
 
 
-def test_results(run):
+def test_results(run: RunDirectory) -> None:
     assert run.read_results() is None
     results = add_step(make_results("a/b", "c", 0), frames=0, elapsed_seconds=0.0, metrics={"mean_return": [1.0]})
     run.write_results(results)
     assert run.read_results() == results
 
 
-def test_environment(tmp_path, monkeypatch):
+def test_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
     environment = describe_environment()
     assert environment["packages"]["numpy"] == np.__version__
@@ -183,7 +184,7 @@ def test_environment(tmp_path, monkeypatch):
     json.dumps(environment)
 
 
-def test_git_commit(tmp_path, monkeypatch):
+def test_git_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert git_commit() == (None, None)
@@ -220,11 +221,12 @@ WRITER = textwrap.dedent(
 )
 
 
-def test_killed_at_any_moment_it_is_readable(tmp_path):
+def test_killed_at_any_moment_it_is_readable(tmp_path: Path) -> None:
     delays = random.Random(0)
     for attempt in range(6):
         command = [sys.executable, "-c", WRITER, str(tmp_path), str(attempt)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
             process.stdout.readline()
             time.sleep(delays.uniform(0, 0.1))
             os.kill(process.pid, signal.SIGKILL)
@@ -259,7 +261,7 @@ for read in (run.metrics.read, run.read_results, lambda: mirror.read_intact(run.
 """
 
 
-def test_pipes_in_a_run_directory_do_not_hang(tmp_path):
+def test_pipes_in_a_run_directory_do_not_hang(tmp_path: Path) -> None:
     """An archive can hold them, and whoever opens one waits for its writer."""
     done = subprocess.run(
         [sys.executable, "-c", PIPES, str(tmp_path / "run")], capture_output=True, text=True, timeout=60

@@ -9,7 +9,9 @@ import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -77,7 +79,7 @@ def was_imported(path: Path) -> bool:
 
 # ------------------------------------------------------------------------------------------------------------ readers
 
-READERS = {
+READERS: dict[str, Callable[..., Any]] = {
     "load": lambda path, **options: load(path, **options),
     "resume": lambda path, **options: resume(path, ["experiment.frames=192"], **options),
     "evaluate": lambda path, **options: evaluate_run(path, episodes=2, **options),
@@ -122,7 +124,7 @@ def test_a_report_imports_nothing(foreign: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fields", [{"hooks": {"metrics": "evil:f"}}, {"callbacks": ["evil:C"]}, {"imports": "evil"}])
-def test_every_field_that_names_code_needs_trust(plain: Path, tmp_path: Path, fields: dict) -> None:
+def test_every_field_that_names_code_needs_trust(plain: Path, tmp_path: Path, fields: dict[str, Any]) -> None:
     path = tmp_path / "run"
     shutil.copytree(plain, path)
     change(path, **fields)
@@ -136,7 +138,9 @@ def test_wanted_imports_of_odd_values() -> None:
     assert wanted_imports({"imports": 3, "hooks": ["a:b"], "callbacks": {"c:D": 1}}) == ["3", "a:b", "c:D"]
 
 
-def test_a_run_that_imports_nothing_searches_nowhere_new(plain: Path, tmp_path: Path, monkeypatch) -> None:
+def test_a_run_that_imports_nothing_searches_nowhere_new(
+    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Neither its code_dir nor the working directory, which may be the run directory itself."""
     path = tmp_path / "run"
     shutil.copytree(plain, path)
@@ -171,7 +175,9 @@ def own_run(folder: Path, name: str) -> Path:
     return folder / "run"
 
 
-def test_own_runs_are_trusted_also_moved_and_extended(tmp_path: Path, monkeypatch, home: Path) -> None:
+def test_own_runs_are_trusted_also_moved_and_extended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
     monkeypatch.chdir(tmp_path)
     path = own_run(tmp_path, "own_hooks_of_trust")
     assert stat.S_IMODE(key_file().stat().st_mode) == 0o600
@@ -194,7 +200,9 @@ def test_own_runs_are_trusted_also_moved_and_extended(tmp_path: Path, monkeypatc
         load(moved)
 
 
-def test_an_unwritable_home_does_not_break_training(tmp_path: Path, monkeypatch, home: Path, capsys) -> None:
+def test_an_unwritable_home_does_not_break_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     home.write_text("a file, where nobody can make a folder")
     monkeypatch.chdir(tmp_path)
     path = own_run(tmp_path, "own_hooks_without_home")
@@ -241,7 +249,7 @@ def test_odd_trust_files_trust_nothing(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_damaged_key_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trust.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
     read_or_make_key()
     key_file().write_text("half")
     assert not is_trusted(tmp_path, b"one")
@@ -257,9 +265,10 @@ def test_processes_that_make_the_key_at_once_agree(monkeypatch: pytest.MonkeyPat
     if not links:
         monkeypatch.setattr(os, "link", refuse)
     for _ in range(10):
-        barrier, keys = threading.Barrier(8), []
+        barrier = threading.Barrier(8)
+        keys: list[Any] = []
 
-        def make(barrier: threading.Barrier = barrier, keys: list = keys) -> None:
+        def make(barrier: threading.Barrier = barrier, keys: list[Any] = keys) -> None:
             barrier.wait()
             keys.append(read_or_make_key())
 
@@ -276,7 +285,7 @@ def test_processes_that_make_the_key_at_once_agree(monkeypatch: pytest.MonkeyPat
 # -------------------------------------------------------------------------------------------------------- command line
 
 
-def test_the_verb_and_the_word(foreign: Path, plain: Path, tmp_path: Path, capsys) -> None:
+def test_the_verb_and_the_word(foreign: Path, plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["evaluate", str(foreign), "episodes=2"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert cli.main(["resume", str(foreign)]) == 0  # it is finished, and nothing must be imported to say so

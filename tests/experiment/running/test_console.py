@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,12 +25,12 @@ SUMMARY = Summary(
 )
 
 
-def make_console(**arguments):
+def make_console(**arguments: Any) -> tuple[Console, io.StringIO, io.StringIO]:
     out, error = io.StringIO(), io.StringIO()
     return Console(1000, stream=out, error_stream=error, **arguments), out, error
 
 
-def test_plain_lines_where_there_is_no_terminal():
+def test_plain_lines_where_there_is_no_terminal() -> None:
     console, out, error = make_console(seconds_between_lines=0.0)
     with console:
         with console.compiling("the training loop"):
@@ -49,7 +50,7 @@ def test_plain_lines_where_there_is_no_terminal():
     assert error.getvalue() == "warning: first second [bold]\n"
 
 
-def test_the_latest_evaluation_stands_beside_what_was_collected():
+def test_the_latest_evaluation_stands_beside_what_was_collected() -> None:
     console, out, _ = make_console(seconds_between_lines=0.0)
     with console:
         console.progress(0, mean_return=0.5, evaluated={"": 0.75}, frames_per_second=20.0)
@@ -60,8 +61,8 @@ def test_the_latest_evaluation_stands_beside_what_was_collected():
     assert "return: prey -2, hunter 2  evaluated: prey -3, hunter 3  20 frames/s" in second
 
 
-def test_rounding_is_told_where_it_matters():
-    fields = {"frames": 2_000_000, "evaluation_interval": 100_000, "checkpoint_interval": 500_000}
+def test_rounding_is_told_where_it_matters() -> None:
+    fields: dict[str, Any] = {"frames": 2_000_000, "evaluation_interval": 100_000, "checkpoint_interval": 500_000}
     assert describe_rounding(ExperimentConfig(**fields), 2_048) == ""  # 0.1% and less
     assert describe_rounding(ExperimentConfig(**fields, evaluation_episodes=1), 1_000_000) == (
         "rounded up to whole iterations of 1,000,000 frames: evaluation_interval 100,000 to 1,000,000, "
@@ -73,7 +74,7 @@ def test_rounding_is_told_where_it_matters():
     )
 
 
-def test_plain_lines_come_at_most_every_few_seconds():
+def test_plain_lines_come_at_most_every_few_seconds() -> None:
     console, out, _ = make_console(seconds_between_lines=60.0)
     with console:
         for frames in range(0, 1001, 10):
@@ -81,7 +82,7 @@ def test_plain_lines_come_at_most_every_few_seconds():
     assert [line.split("/")[0] for line in out.getvalue().splitlines()] == ["0", "1,000"]
 
 
-def test_without_the_console_logger_only_warnings_and_lines_remain():
+def test_without_the_console_logger_only_warnings_and_lines_remain() -> None:
     console, out, error = make_console(show=False)
     with console:
         with console.compiling("x"):
@@ -93,7 +94,7 @@ def test_without_the_console_logger_only_warnings_and_lines_remain():
     assert error.getvalue() == "warning: careful\n"
 
 
-def test_summary():
+def test_summary() -> None:
     console, out, _ = make_console()
     console.summary(SUMMARY)
     text = out.getvalue()
@@ -117,16 +118,16 @@ def test_summary():
     ("seconds", "text"),
     [(0.04, "0.0 s"), (9.94, "9.9 s"), (59.6, "1 min 00 s"), (61, "1 min 01 s"), (3599.7, "1 h 00 min")],
 )
-def test_format_seconds(seconds, text):
+def test_format_seconds(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
 
 
-def test_format_returns():
+def test_format_returns() -> None:
     assert format_returns([]) == "no episodes"
     assert format_returns([0.5]) == "0.5 (1 episode)"
 
 
-def test_live_bar_on_a_real_terminal():
+def test_live_bar_on_a_real_terminal() -> None:
     code = textwrap.dedent(
         """
         import time

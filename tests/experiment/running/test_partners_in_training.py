@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import SameBits
 
 from covey import registry
 from covey.envs.base import Actions, first_step, next_step
@@ -28,7 +29,7 @@ from covey.experiment.recording.run_directory import RunDirectory
 from covey.experiment.running.build import build
 from covey.experiment.running.experiment import Experiment, as_override, resume, train
 from covey.experiment.running.program_store import experiment_name
-from covey.types import Continuous, Discrete, EnvSpec, Key, PyTree, TimeStep
+from covey.types import ActionSpec, Continuous, Discrete, EnvSpec, Key, PyTree, TimeStep
 
 MATCH, NEAR = "test/match", "test/near"
 FRAMES = 64  # of an iteration
@@ -43,7 +44,8 @@ class MatchConfig(ProbeConfig):
 class Match(Probe):
     """One step, three actions, reward 1 to all if all take the same one: what is best depends on who else plays."""
 
-    action = Discrete(3)
+    config: MatchConfig
+    action: ActionSpec = Discrete(3)
 
     @property
     def reference_policies(self) -> dict[str, Any]:
@@ -100,10 +102,11 @@ def partner(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def last_return(path: Path) -> float:
     """The mean return of the last evaluation in training."""
-    return [r for r in RunDirectory.open(path).metrics.read() if r["kind"] == "evaluation"][-1]["mean_return"]
+    records = RunDirectory.open(path).metrics.read()
+    return float([r for r in records if r["kind"] == "evaluation"][-1]["mean_return"])
 
 
-def test_ppo_learns_what_suits_its_partner(partner, tmp_path):
+def test_ppo_learns_what_suits_its_partner(partner: Path, tmp_path: Path) -> None:
     path = run(tmp_path / "run", "ippo", 30, {"agents.1": str(partner)})
     assert last_return(path) > 0.85
     policy = load(path)
@@ -120,7 +123,7 @@ def saved(path: Path) -> dict[str, Any]:
     return {part: checkpoints.restore_part(part) for part in ("learner", "actor", "clock", "best")}
 
 
-def test_resumed_without_the_partners_run_to_the_bit(partner, tmp_path, same_bits):
+def test_resumed_without_the_partners_run_to_the_bit(partner: Path, tmp_path: Path, same_bits: SameBits) -> None:
     """A run keeps a copy of its partner, so what becomes of the partner's own run does not matter."""
     passing = tmp_path / "passing"
     shutil.copytree(partner, passing)
@@ -134,7 +137,7 @@ def test_resumed_without_the_partners_run_to_the_bit(partner, tmp_path, same_bit
     assert evaluate_run(halved, episodes=8)["episodes"] == evaluate_run(whole, episodes=8)["episodes"]
 
 
-def test_checkpoints_hold_the_learner_alone(partner, tmp_path):
+def test_checkpoints_hold_the_learner_alone(partner: Path, tmp_path: Path) -> None:
     path = run(tmp_path / "run", "ippo", 2, {"agents.1": str(partner)})
     assert set(saved(path)["learner"]) == {"agents"}
     assert sorted(child.name for child in (path / "partners").iterdir()) == ["agents.1-0"]
@@ -144,7 +147,7 @@ REPLAY = {"experiment__random_frames": 64, "experiment__updates": 8, "experiment
 
 
 @pytest.mark.parametrize("algorithm", ["iql", "qmix", "pqn"])
-def test_algorithms_of_values_learn_what_suits_their_partner(partner, tmp_path, algorithm):
+def test_algorithms_of_values_learn_what_suits_their_partner(partner: Path, tmp_path: Path, algorithm: str) -> None:
     own = {"algorithm__num_minibatches": 1, "algorithm__epochs": 4} if algorithm == "pqn" else REPLAY
     path = run(tmp_path / "run", algorithm, 40, {"agents.1": str(partner)}, algorithm__epsilon_fraction=0.2, **own)
     assert last_return(path) > 0.85
@@ -157,7 +160,7 @@ class Near(Match):
     Beside one that acts at random, the best a is 0. Who could choose b as well would take 1 for both.
     """
 
-    action = Continuous(low=(-1.0,), high=(1.0,))
+    action: ActionSpec = Continuous(low=(-1.0,), high=(1.0,))
 
     @property
     def spec(self) -> EnvSpec:
@@ -172,20 +175,20 @@ class Near(Match):
 
 
 @pytest.mark.parametrize("algorithm", ["maddpg", "masac"])
-def test_central_critics_see_what_the_partner_does(tmp_path, algorithm):
+def test_central_critics_see_what_the_partner_does(tmp_path: Path, algorithm: str) -> None:
     """The reward is shared, so actors follow a critic of everybody's actions (`actor_gradient=all`)."""
     path = run(tmp_path / "run", algorithm, 40, {"agents.1": "random"}, task=NEAR, **REPLAY)
     assert abs(float(load(path).act(np.zeros((2, 1)))[0][0, 0])) < 0.3
 
 
-def test_the_seat_may_rotate(partner, tmp_path):
+def test_the_seat_may_rotate(partner: Path, tmp_path: Path) -> None:
     """Then the learner plays both seats, and has to know what suits its partner in each."""
     path = run(tmp_path / "run", "ippo", 40, {"agents.0": str(partner), "rotate": True})
     assert load(path).act(np.zeros((2, 1)))[0].tolist() == [1, 1]
     assert last_return(path) > 0.85
 
 
-def test_one_of_a_list_is_drawn_for_each_episode(partner, tmp_path):
+def test_one_of_a_list_is_drawn_for_each_episode(partner: Path, tmp_path: Path) -> None:
     """Beside one that takes action 1 and one that takes action 2, the best is to match every other episode."""
     path = run(tmp_path / "run", "ippo", 30, {"agents.1": [str(partner), "reference"]})
     assert 0.3 < last_return(path) < 0.7
@@ -195,17 +198,17 @@ def test_one_of_a_list_is_drawn_for_each_episode(partner, tmp_path):
     assert sorted(child.name for child in (path / "partners").iterdir()) == ["agents.1-0"]
 
 
-def test_beside_a_random_partner(tmp_path):
+def test_beside_a_random_partner(tmp_path: Path) -> None:
     path = run(tmp_path / "run", "ippo", 3, {"agents.1": "random"})
     assert 0.1 < last_return(path) < 0.6  # a third
     assert not (path / "partners").exists()
     assert RunDirectory.open(path).environment["partners"] == {"agents.1": "random"}
 
 
-def test_a_partner_with_memory_beside_a_learner_without(tmp_path, same_bits):
+def test_a_partner_with_memory_beside_a_learner_without(tmp_path: Path, same_bits: SameBits) -> None:
     """The partner's memory is kept between steps and iterations, also over a resume."""
-    memory = {"task": "probe/memory", "experiment__schedule_frames": 8 * FRAMES}
-    gru = {"model": "gru", "model__layers": [8], "model__hidden_size": 8, "model__layers_after": []}
+    memory: dict[str, Any] = {"task": "probe/memory", "experiment__schedule_frames": 8 * FRAMES}
+    gru: dict[str, Any] = {"model": "gru", "model__layers": [8], "model__hidden_size": 8, "model__layers_after": []}
     partner = run(tmp_path / "partner", "ippo", 2, **memory, **gru)
     whole = run(tmp_path / "whole", "ippo", 8, {"agents.1": str(partner)}, **memory)
     halved = run(tmp_path / "halved", "ippo", 3, {"agents.1": str(partner)}, **memory)
@@ -215,20 +218,20 @@ def test_a_partner_with_memory_beside_a_learner_without(tmp_path, same_bits):
     assert np.isfinite(last_return(replayed))
 
 
-def test_a_learner_with_memory_beside_a_partner_without(partner, tmp_path):
-    gru = {"model": "gru", "model__layers": [8], "model__hidden_size": 8, "model__layers_after": []}
+def test_a_learner_with_memory_beside_a_partner_without(partner: Path, tmp_path: Path) -> None:
+    gru: dict[str, Any] = {"model": "gru", "model__layers": [8], "model__hidden_size": 8, "model__layers_after": []}
     path = run(tmp_path / "run", "mappo", 30, {"agents.1": str(partner)}, **gru)
     assert last_return(path) > 0.85
 
 
-def test_seeds_at_once_have_the_same_partner(partner, tmp_path):
+def test_seeds_at_once_have_the_same_partner(partner: Path, tmp_path: Path) -> None:
     fields = {"seeds": 2, "experiment__seeds_at_once": 2}
     path = run(tmp_path / "runs", "ippo", 30, {"agents.1": str(partner)}, **fields)
     assert all(last_return(path / f"seed_{seed}") > 0.85 for seed in (0, 1))
     resume(path, [f"experiment.frames={32 * FRAMES}"])
 
 
-def test_init_from_takes_what_a_run_learned_beside_its_partner(partner, tmp_path):
+def test_init_from_takes_what_a_run_learned_beside_its_partner(partner: Path, tmp_path: Path) -> None:
     first = run(tmp_path / "first", "ippo", 30, {"agents.1": str(partner)})
     second = run(tmp_path / "second", "ippo", 1, {"agents.1": str(partner)}, init_from=str(first))
     records = [r for r in RunDirectory.open(second).metrics.read() if r["kind"] == "evaluation"]
@@ -243,19 +246,20 @@ class SetLr:
         training.set_coefficient("lr", 0.0)
 
 
-def test_callbacks_see_the_learner_alone(partner, tmp_path):
+def test_callbacks_see_the_learner_alone(partner: Path, tmp_path: Path) -> None:
+    set_lr: Any = SetLr()
     experiment = Experiment(
         task=MATCH,
         algorithm="ippo",
         run_dir=str(tmp_path / "run"),
-        callbacks=[SetLr()],
+        callbacks=[set_lr],
         fields=FIELDS | ON_POLICY | {"experiment.frames": 3 * FRAMES, "partners.agents.1": str(partner)},
     )
     experiment.run()
     assert load(tmp_path / "run").learner["agents"].coefficients["lr"] == 0.0
 
 
-def test_a_whole_group_of_opponents(tmp_path):
+def test_a_whole_group_of_opponents(tmp_path: Path) -> None:
     path = run(tmp_path / "run", "ippo", 2, {"copiers": "random"}, task="probe/groups")
     record = RunDirectory.open(path).metrics.read()[-1]
     assert record["mean_return"] == record["guessers_return"]
@@ -268,7 +272,7 @@ def test_a_whole_group_of_opponents(tmp_path):
     assert set(load(path).parameters) == {"guessers"}
 
 
-def test_the_team_may_take_its_partners_seat_in_an_evaluation(tmp_path):
+def test_the_team_may_take_its_partners_seat_in_an_evaluation(tmp_path: Path) -> None:
     path = run(tmp_path / "run", "ippo", 2, {"agents.1": "reference"})
     assert evaluate_run(path, episodes=8, partners={"agents.1": "team"})["partners"] == {}
 
@@ -285,13 +289,13 @@ def test_the_team_may_take_its_partners_seat_in_an_evaluation(tmp_path):
         ({"rotate": True}, "needs the seat of a single agent"),
     ],
 )
-def test_bad_partners(tmp_path, partners, message):
+def test_bad_partners(tmp_path: Path, partners: dict[str, bool | str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         run(tmp_path / "run", "ippo", 1, partners)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_partner_of_another_task(partner, tmp_path):
+def test_a_partner_of_another_task(partner: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"acts by .* here, but by"):
         run(tmp_path / "run", "ippo", 1, {"agents.1": str(partner)}, task="probe/copy")
     empty = tmp_path / "empty"
@@ -300,10 +304,10 @@ def test_a_partner_of_another_task(partner, tmp_path):
         run(tmp_path / "run", "ippo", 1, {"agents.1": str(empty)})
 
 
-def test_killed_and_resumed_to_the_bit(tmp_path, same_bits):
+def test_killed_and_resumed_to_the_bit(tmp_path: Path, same_bits: SameBits) -> None:
     """A real process and a real kill: learning from replay beside one of two partners, of which one has memory."""
-    memory = {"task": "probe/memory"}
-    gru = {"model": "gru", "model__layers": [8], "model__hidden_size": 8, "model__layers_after": []}
+    memory: dict[str, Any] = {"task": "probe/memory"}
+    gru: dict[str, Any] = {"model": "gru", "model__layers": [8], "model__hidden_size": 8, "model__layers_after": []}
     partner = run(tmp_path / "partner", "ippo", 2, **memory, **gru)
     iterations = 60
     fields = FIELDS | {
@@ -334,7 +338,7 @@ def test_killed_and_resumed_to_the_bit(tmp_path, same_bits):
     assert last_return(killed) == last_return(whole)
 
 
-def test_programs_are_told_apart_by_what_partners_are(partner, tmp_path):
+def test_programs_are_told_apart_by_what_partners_are(partner: Path, tmp_path: Path) -> None:
     """The same words name another program where the partner's own run has another network."""
     config = compose(["task=probe/copy", f"partners.agents.1={partner}"])
     devices = jax.devices()[:1]
@@ -348,7 +352,7 @@ def test_programs_are_told_apart_by_what_partners_are(partner, tmp_path):
     assert experiment_name(config, devices, 1, [own]) == names[0]
 
 
-def test_without_partners_nothing_is_wrapped():
+def test_without_partners_nothing_is_wrapped() -> None:
     parts = build(compose(["task=probe/copy", "algorithm=ippo", "experiment.devices=1"]), jax.devices()[:1])
     assert parts.partners == () and parts.opponents == ()
     assert set(jax.eval_shape(parts.algorithm.init, jax.random.key(0))) == {"agents"}

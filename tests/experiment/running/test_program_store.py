@@ -10,26 +10,31 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from conftest import SameBits
 from jax.experimental.compilation_cache import compilation_cache
 
 from covey.experiment.configuration.compose import compose
+from covey.experiment.configuration.config import Config
 from covey.experiment.recording.checkpoint import Checkpoints
 from covey.experiment.recording.run_directory import read_metrics
 from covey.experiment.running import program_store
-from covey.experiment.running.build import build
+from covey.experiment.running.build import build, has_own_code
 from covey.experiment.running.experiment import get_programs, prepare, train
 from covey.experiment.running.program_store import (
     ProgramStore,
     Shelf,
     experiment_name,
-    has_own_code,
     is_private,
     sources_digest,
 )
+from covey.experiment.running.programs import Programs
 from covey.metrics import WALL_CLOCK
 from covey.ops.random import host_key
 
@@ -37,13 +42,13 @@ TINY = ("task=probe/copy", "algorithm=ippo", "experiment.num_envs=4", "experimen
 
 
 @pytest.fixture(scope="module")
-def config():
+def config() -> Config:
     config, _ = prepare(compose([*TINY, "experiment.devices=1"]))
     return config
 
 
 @pytest.fixture
-def store(tmp_path, monkeypatch):
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProgramStore:
     monkeypatch.setattr(program_store, "STARTED", math.inf)  # other tests of this process import files that they wrote
     for name in ("programs", "experiments"):
         (tmp_path / "store" / name).mkdir(parents=True)
@@ -51,7 +56,7 @@ def store(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def no_jax_cache():
+def no_jax_cache() -> Iterator[None]:
     """What came out of JAX's cache cannot be written out again, so the command switches it off, and so does this."""
     jax.config.update("jax_enable_compilation_cache", False)
     compilation_cache.reset_cache()
@@ -60,7 +65,7 @@ def no_jax_cache():
     compilation_cache.reset_cache()
 
 
-def keep(store, config, devices):
+def keep(store: ProgramStore, config: Config, devices: list[Any]) -> tuple[Shelf, Programs]:
     shelf = Shelf.of(store, config, devices, 1)
     parts = build(config, devices, trace=shelf.kept is None)
     programs = get_programs(config, parts, shelf)
@@ -71,22 +76,26 @@ def keep(store, config, devices):
     return shelf, programs
 
 
-def test_programs_are_found_again_and_compute_the_same(config, store, no_jax_cache, monkeypatch):
+def test_programs_are_found_again_and_compute_the_same(
+    config: Config, store: ProgramStore, no_jax_cache: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     devices = jax.devices()[:1]
     first, compiled = keep(store, config, devices)
     assert first.kept is None
     monkeypatch.setattr(program_store, "compile_lowered", lambda *_: pytest.fail("compiled again"))
     second, loaded = keep(store, config, devices)
-    assert set(second.kept.digests) == {"init", "advance", "evaluate"}
+    assert second.kept is not None and set(second.kept.digests) == {"init", "advance", "evaluate"}
 
-    def learn(programs):
+    def learn(programs: Programs) -> Any:
         state, metrics = programs.advance(programs.init(host_key(3)), np.int32(2))
         return jax.device_get((state.learner, metrics, programs.evaluation()(state.learner, host_key(4))))
 
     jax.tree.map(np.testing.assert_array_equal, learn(compiled), learn(loaded))
 
 
-def test_programs_that_differ_only_in_what_they_do_not_read_are_told_apart(store, no_jax_cache):
+def test_programs_that_differ_only_in_what_they_do_not_read_are_told_apart(
+    store: ProgramStore, no_jax_cache: None
+) -> None:
     """Evaluating MASAC and ISAC is the same code, over critics of other shapes that it never reads."""
     devices, key = jax.devices()[:1], host_key(0)
     act = jax.jit(lambda learner, key: learner["actor"] + jax.random.uniform(key))
@@ -99,7 +108,7 @@ def test_programs_that_differ_only_in_what_they_do_not_read_are_told_apart(store
                 thread.join()
 
 
-def test_a_damaged_program_is_compiled_again(config, store, no_jax_cache):
+def test_a_damaged_program_is_compiled_again(config: Config, store: ProgramStore, no_jax_cache: None) -> None:
     devices = jax.devices()[:1]
     keep(store, config, devices)
     for path in (store.folder / "programs").iterdir():
@@ -110,7 +119,7 @@ def test_a_damaged_program_is_compiled_again(config, store, no_jax_cache):
     assert shelf.load(build(config, devices)) is not None  # compiled again, and kept again
 
 
-def test_the_least_recently_used_programs_go(store):
+def test_the_least_recently_used_programs_go(store: ProgramStore) -> None:
     store.most_bytes = 250
     for number in range(4):
         path = store.folder / "programs" / str(number)
@@ -120,7 +129,7 @@ def test_the_least_recently_used_programs_go(store):
     assert {path.name for path in (store.folder / "programs").iterdir()} == {"2", "3"}
 
 
-def test_a_name_covers_all_that_programs_are_made_from(config, monkeypatch):
+def test_a_name_covers_all_that_programs_are_made_from(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     devices = jax.devices()[:1]
     name = experiment_name(config, devices, 1)
     assert experiment_name(dataclasses.replace(config, seed=5, run_dir="elsewhere"), devices, 1) == name
@@ -141,7 +150,9 @@ def test_a_name_covers_all_that_programs_are_made_from(config, monkeypatch):
     assert len({name, *others}) == 1 + len(others)
 
 
-def test_a_damaged_record_of_an_experiment_counts_as_missing(config, store, no_jax_cache):
+def test_a_damaged_record_of_an_experiment_counts_as_missing(
+    config: Config, store: ProgramStore, no_jax_cache: None
+) -> None:
     devices = jax.devices()[:1]
     keep(store, config, devices)
     [path] = (store.folder / "experiments").iterdir()
@@ -151,11 +162,13 @@ def test_a_damaged_record_of_an_experiment_counts_as_missing(config, store, no_j
     assert Shelf.of(store, config, devices, 1).kept is None
 
 
-def test_programs_of_a_folder_that_may_only_be_read_are_used(config, store, no_jax_cache, monkeypatch):
+def test_programs_of_a_folder_that_may_only_be_read_are_used(
+    config: Config, store: ProgramStore, no_jax_cache: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     devices = jax.devices()[:1]
     keep(store, config, devices)
 
-    def refuse(*_, **__):
+    def refuse(*_: Any, **__: Any) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
     with monkeypatch.context() as patch:
@@ -163,7 +176,7 @@ def test_programs_of_a_folder_that_may_only_be_read_are_used(config, store, no_j
             patch.setattr(os, name, refuse)
         patch.setattr(threading, "excepthook", lambda failure: pytest.fail(str(failure.exc_value)))
         shelf = Shelf.of(store, config, devices, 1)
-        assert shelf.load(build(config, devices)) is not None
+        assert shelf.load(build(config, devices)) is not None and shelf.kept is not None
         damaged = store.folder / "programs" / shelf.kept.digests["init"]
         damaged.write_bytes(b"damaged")
         assert shelf.load(build(config, devices)) is None  # it cannot be removed either
@@ -173,10 +186,13 @@ def test_programs_of_a_folder_that_may_only_be_read_are_used(config, store, no_j
     assert damaged.read_bytes() == b"damaged"
 
 
-def test_what_another_user_could_have_written_is_not_loaded(config, store, no_jax_cache):
+def test_what_another_user_could_have_written_is_not_loaded(
+    config: Config, store: ProgramStore, no_jax_cache: None
+) -> None:
     devices = jax.devices()[:1]
     shelf, _ = keep(store, config, devices)
     shelf = Shelf.of(store, config, devices, 1)
+    assert shelf.kept is not None and shelf.name is not None
     assert all(path.stat().st_mode & 0o077 == 0 for path in (store.folder / "programs").iterdir())
     (store.folder / "programs" / shelf.kept.digests["init"]).chmod(0o666)
     assert shelf.load(build(config, devices)) is None
@@ -184,11 +200,11 @@ def test_what_another_user_could_have_written_is_not_loaded(config, store, no_ja
     assert Shelf.of(store, config, devices, 1).kept is None
 
 
-def test_files_that_vanish_meanwhile_do_not_disturb(store, monkeypatch):
+def test_files_that_vanish_meanwhile_do_not_disturb(store: ProgramStore, monkeypatch: pytest.MonkeyPatch) -> None:
     (store.folder / "programs" / "gone").write_bytes(b"x")
     stat = os.stat
 
-    def vanished(path, *arguments, **options):
+    def vanished(path: Any, *arguments: Any, **options: Any) -> Any:
         if str(path).endswith("gone"):
             raise FileNotFoundError(path)
         return stat(path, *arguments, **options)
@@ -198,26 +214,28 @@ def test_files_that_vanish_meanwhile_do_not_disturb(store, monkeypatch):
 
 
 @pytest.fixture
-def own_home(tmp_path, monkeypatch):
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """`ProgramStore.default` as a process has it that was just started, with a home of its own."""
-    ProgramStore.default.__func__.cache_clear()
+    cached: Any = ProgramStore.default  # mypy sees no function in a cached class method
+    cached.__func__.cache_clear()
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     yield tmp_path / "cache" / "covey" / "compiled"
-    ProgramStore.default.__func__.cache_clear()
+    cached.__func__.cache_clear()
     jax.config.update("jax_enable_compilation_cache", True)
     compilation_cache.reset_cache()
 
 
-def test_every_experiment_of_a_worker_has_the_store(own_home):
+def test_every_experiment_of_a_worker_has_the_store(own_home: Path) -> None:
     """Using it switches JAX's cache off, which must not look like a wish of the user's."""
     first = ProgramStore.default()
+    assert first is not None
     first.replace_jax_cache()
     second = ProgramStore.default()
     assert first is not None and first is second and first.folder == own_home
 
 
-def test_without_jit_jax_keeps_its_cache(config, own_home):
+def test_without_jit_jax_keeps_its_cache(config: Config, own_home: Path) -> None:
     """Hundreds of small programs are compiled there, and none of them is the store's."""
     store = ProgramStore.default()
     assert Shelf.of(store, dataclasses.replace(config, jit=False), jax.devices()[:1], 1) == Shelf()
@@ -226,7 +244,7 @@ def test_without_jit_jax_keeps_its_cache(config, own_home):
     assert not jax.config.values["jax_enable_compilation_cache"]
 
 
-def test_folders_that_others_can_write_to_are_not_used(own_home):
+def test_folders_that_others_can_write_to_are_not_used(own_home: Path) -> None:
     for name in ("programs", "experiments"):
         (own_home / name).mkdir(parents=True)
     (own_home / "programs").chmod(0o777)
@@ -234,7 +252,7 @@ def test_folders_that_others_can_write_to_are_not_used(own_home):
 
 
 @pytest.fixture
-def simulator(tmp_path, monkeypatch):
+def simulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A package that is neither covey's nor the user's own code, as tasks of the suites have one."""
     path = tmp_path / "installed" / "some_simulator.py"
     path.parent.mkdir()
@@ -245,7 +263,9 @@ def simulator(tmp_path, monkeypatch):
     sys.modules.pop("some_simulator", None)
 
 
-def test_a_package_that_was_edited_is_traced_again(config, store, no_jax_cache, simulator):
+def test_a_package_that_was_edited_is_traced_again(
+    config: Config, store: ProgramStore, no_jax_cache: None, simulator: Path
+) -> None:
     devices = jax.devices()[:1]
     keep(store, config, devices)
     assert Shelf.of(store, config, devices, 1).kept is not None
@@ -255,8 +275,13 @@ def test_a_package_that_was_edited_is_traced_again(config, store, no_jax_cache, 
 
 
 def test_a_package_that_is_found_elsewhere_now_is_traced_again(
-    config, store, no_jax_cache, simulator, tmp_path, monkeypatch
-):
+    config: Config,
+    store: ProgramStore,
+    no_jax_cache: None,
+    simulator: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     devices = jax.devices()[:1]
     keep(store, config, devices)
     del sys.modules["some_simulator"]  # as in a new process
@@ -267,7 +292,9 @@ def test_a_package_that_is_found_elsewhere_now_is_traced_again(
     assert Shelf.of(store, config, devices, 1).kept is None
 
 
-def test_files_that_changed_while_this_process_runs_are_not_named(config, store, no_jax_cache, simulator, monkeypatch):
+def test_files_that_changed_while_this_process_runs_are_not_named(
+    config: Config, store: ProgramStore, no_jax_cache: None, simulator: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is loaded is then older than what the files say, and would be found for the new ones."""
     monkeypatch.setattr(program_store, "STARTED", simulator.stat().st_ctime - 1)
     keep(store, config, jax.devices()[:1])
@@ -275,7 +302,7 @@ def test_files_that_changed_while_this_process_runs_are_not_named(config, store,
     assert len(list((store.folder / "programs").iterdir())) == 3  # found by their code
 
 
-def test_sources_are_those_that_this_process_began_with(tmp_path, monkeypatch):
+def test_sources_are_those_that_this_process_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = sources_digest()
     monkeypatch.setattr(
         program_store, "__file__", str(tmp_path / "covey" / "experiment" / "running" / "program_store.py")
@@ -283,25 +310,26 @@ def test_sources_are_those_that_this_process_began_with(tmp_path, monkeypatch):
     assert sources_digest() == before
 
 
-def test_a_users_code_is_never_found_without_tracing(config):
+def test_a_users_code_is_never_found_without_tracing(config: Config) -> None:
     assert not has_own_code(config)
-    for changes in ({"imports": ("mine",)}, {"callbacks": ("mine:Watch",)}):
+    own: list[dict[str, Any]] = [{"imports": ("mine",)}, {"callbacks": ("mine:Watch",)}]
+    for changes in own:
         changed = dataclasses.replace(config, **changes)
         assert has_own_code(changed) and experiment_name(changed, jax.devices()[:1], 1) is None
     hooks = dataclasses.replace(config.hooks, loss="mine:loss")
     assert has_own_code(dataclasses.replace(config, hooks=hooks))
 
 
-def test_only_a_folder_of_ones_own_is_used(tmp_path):
+def test_only_a_folder_of_ones_own_is_used(tmp_path: Path) -> None:
     assert is_private(tmp_path)
     tmp_path.chmod(0o777)
     assert not is_private(tmp_path)
 
 
-def test_a_second_command_loads_what_the_first_compiled(tmp_path):
+def test_a_second_command_loads_what_the_first_compiled(tmp_path: Path) -> None:
     """In processes of their own: a loaded program must find all that it calls, LAPACK among it, ready."""
 
-    def train(name: str) -> list[dict]:
+    def train(name: str) -> list[dict[str, Any]]:
         environment = {
             key: value for key, value in os.environ.items() if not key.startswith("JAX_COMPILATION_CACHE")
         } | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
@@ -320,7 +348,9 @@ def test_a_second_command_loads_what_the_first_compiled(tmp_path):
     assert compiled.stat().st_mode & 0o077 == 0
 
 
-def test_a_kept_program_takes_other_parameters_of_a_partner(store, no_jax_cache, tmp_path, monkeypatch, same_bits):
+def test_a_kept_program_takes_other_parameters_of_a_partner(
+    store: ProgramStore, no_jax_cache: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, same_bits: SameBits
+) -> None:
     """A partner's parameters are no constants of the program: trained further, it plays as it does now."""
     words = [*TINY, "task=probe/two_step", "experiment.devices=1", "experiment.loggers=[]", "experiment.frames=128"]
     words += ["algorithm.num_minibatches=2", "experiment.evaluation_episodes=4", "experiment.absolute_metric=false"]
@@ -328,7 +358,7 @@ def test_a_kept_program_takes_other_parameters_of_a_partner(store, no_jax_cache,
     train(compose([*words, f"run_dir={partner}"]))
     beside = [*words, f"partners.agents.1={partner}"]
 
-    def learner(name, **options):
+    def learner(name: str, **options: Any) -> Any:
         train(compose([*beside, f"run_dir={tmp_path / name}"]), **options)
         for thread in threading.enumerate():
             if "_save" in thread.name:

@@ -12,11 +12,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from signal import Signals
 from typing import Any
 
 import numpy as np
 import pytest
+from conftest import SameBits
 
 from covey import metrics as names
 from covey import results as marl_eval
@@ -28,6 +31,7 @@ from covey.experiment.recording.finished import finished_frames
 from covey.experiment.recording.lease import living_holder, take
 from covey.experiment.recording.run_directory import RunDirectory
 from covey.experiment.running.experiment import train
+from covey.experiment.running.training import Training
 
 ITERATIONS, FRAMES = 96, 64
 ARGUMENTS = [
@@ -112,7 +116,7 @@ def assert_equal_runs(path: Path, wanted: dict[str, Any], same_bits: Any) -> Non
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> Path:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that nothing interrupted."""
     path = tmp_path_factory.mktemp("whole") / "run"
     complete("train", f"run_dir={path}", *ARGUMENTS)
@@ -120,7 +124,7 @@ def whole(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wanted(whole) -> dict[str, Any]:
+def wanted(whole: Path) -> dict[str, Any]:
     left = left_behind(whole)
     assert len(left["metrics"]) == LINES
     assert len(left["results"]) == ITERATIONS // 6 + 2
@@ -141,7 +145,7 @@ def kill_and_resume(path: Path, moments: list[tuple[int, float]]) -> int:
     return met
 
 
-def test_killed_at_random_moments(wanted, tmp_path, same_bits):
+def test_killed_at_random_moments(wanted: dict[str, Any], tmp_path: Path, same_bits: SameBits) -> None:
     seed = random.randrange(10**6)
     rng = random.Random(seed)
     moments = [(int(rng.uniform(low, low + 0.25) * LINES), rng.uniform(0, 0.1)) for low in (0.02, 0.3, 0.6)]
@@ -152,7 +156,7 @@ def test_killed_at_random_moments(wanted, tmp_path, same_bits):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_killed_at_many_moments(wanted, tmp_path, same_bits, seed):
+def test_killed_at_many_moments(wanted: dict[str, Any], tmp_path: Path, same_bits: SameBits, seed: int) -> None:
     rng = random.Random(seed)
     moments = sorted((rng.randrange(LINES), rng.uniform(0, 0.3)) for _ in range(8))
     kill_and_resume(tmp_path / "run", moments)
@@ -167,7 +171,9 @@ def test_killed_at_many_moments(wanted, tmp_path, same_bits, seed):
         pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow),
     ],
 )
-def test_signals_save_say_so_and_exit(wanted, tmp_path, same_bits, number, code):
+def test_signals_save_say_so_and_exit(
+    wanted: dict[str, Any], tmp_path: Path, same_bits: SameBits, number: Signals, code: int
+) -> None:
     path = tmp_path / "run"
     process = covey("train", f"run_dir={path}", *ARGUMENTS)
     stop_at(process, path, LINES // 3, number)
@@ -200,7 +206,9 @@ def cut_back(whole: Path, path: Path) -> list[Path]:
     return sorted((path / "checkpoints").iterdir())
 
 
-def test_resuming_a_finished_run_changes_nothing(whole, wanted, tmp_path, same_bits):
+def test_resuming_a_finished_run_changes_nothing(
+    whole: Path, wanted: dict[str, Any], tmp_path: Path, same_bits: SameBits
+) -> None:
     cut_back(whole, tmp_path / "run")
     for _ in range(2):
         resume(tmp_path / "run")
@@ -210,7 +218,9 @@ def test_resuming_a_finished_run_changes_nothing(whole, wanted, tmp_path, same_b
         same_bits(got["state"], wanted["state"])
 
 
-def test_a_damaged_newest_checkpoint_falls_back(whole, wanted, tmp_path, same_bits, capsys):
+def test_a_damaged_newest_checkpoint_falls_back(
+    whole: Path, wanted: dict[str, Any], tmp_path: Path, same_bits: SameBits, capsys: pytest.CaptureFixture[str]
+) -> None:
     *_, newest = cut_back(whole, tmp_path / "run")
     data = [file for file in (newest / "arrays").rglob("*") if file.is_file() and file.stat().st_size > 500]
     assert data
@@ -224,7 +234,9 @@ def test_a_damaged_newest_checkpoint_falls_back(whole, wanted, tmp_path, same_bi
     assert_equal_runs(tmp_path / "run", wanted, same_bits)
 
 
-def test_a_torn_last_line_is_made_again(whole, wanted, tmp_path, same_bits):
+def test_a_torn_last_line_is_made_again(
+    whole: Path, wanted: dict[str, Any], tmp_path: Path, same_bits: SameBits
+) -> None:
     *_, newest = cut_back(whole, tmp_path / "run")
     shutil.rmtree(newest)
     with open(tmp_path / "run" / "metrics.jsonl", "ab") as file:
@@ -233,14 +245,16 @@ def test_a_torn_last_line_is_made_again(whole, wanted, tmp_path, same_bits):
     assert_equal_runs(tmp_path / "run", wanted, same_bits)
 
 
-def test_without_a_checkpoint_it_starts_again(whole, wanted, tmp_path, same_bits):
+def test_without_a_checkpoint_it_starts_again(
+    whole: Path, wanted: dict[str, Any], tmp_path: Path, same_bits: SameBits
+) -> None:
     cut_back(whole, tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     resume(tmp_path / "run")
     assert_equal_runs(tmp_path / "run", wanted, same_bits)
 
 
-def test_a_finished_run_is_extended(whole, wanted, tmp_path):
+def test_a_finished_run_is_extended(whole: Path, wanted: dict[str, Any], tmp_path: Path) -> None:
     cut_back(whole, tmp_path / "run")
     resume(tmp_path / "run", f"experiment.frames={(ITERATIONS + 6) * FRAMES}")
     got = left_behind(tmp_path / "run")
@@ -260,7 +274,7 @@ def contents(path: Path) -> dict[Path, tuple[bytes, int]]:
     return {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in path.rglob("*") if file.is_file()}
 
 
-def test_a_finished_run_says_so_without_jax(whole, tmp_path):
+def test_a_finished_run_says_so_without_jax(whole: Path, tmp_path: Path) -> None:
     cut_back(whole, tmp_path / "run")
     before = contents(tmp_path / "run")
     code = (
@@ -278,7 +292,7 @@ def test_a_finished_run_says_so_without_jax(whole, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "results.json", "checkpoints", "finished.json"])
-def test_a_run_with_a_damaged_file_is_not_finished(whole, tmp_path, name):
+def test_a_run_with_a_damaged_file_is_not_finished(whole: Path, tmp_path: Path, name: str) -> None:
     *_, newest = cut_back(whole, tmp_path / "run")
     run = RunDirectory.open(tmp_path / "run")
     assert finished_frames(run) == ITERATIONS * FRAMES
@@ -291,7 +305,7 @@ def test_a_run_with_a_damaged_file_is_not_finished(whole, tmp_path, name):
     assert finished_frames(run) is None
 
 
-def test_fewer_frames_than_were_trained_are_refused(whole, tmp_path):
+def test_fewer_frames_than_were_trained_are_refused(whole: Path, tmp_path: Path) -> None:
     path = tmp_path / "run"
     cut_back(whole, path)
     before = contents(path)
@@ -303,7 +317,7 @@ def test_fewer_frames_than_were_trained_are_refused(whole, tmp_path):
     assert contents(path) == before
 
 
-def test_what_fails_before_training_leaves_the_configuration(whole, tmp_path):
+def test_what_fails_before_training_leaves_the_configuration(whole: Path, tmp_path: Path) -> None:
     path = tmp_path / "run"
     cut_back(whole, path)
     config = (path / "config.yaml").read_bytes()
@@ -315,7 +329,7 @@ def test_what_fails_before_training_leaves_the_configuration(whole, tmp_path):
 # ------------------------------------------------------------------------------------------------- two at the same time
 
 
-def test_a_second_process_is_refused(wanted, tmp_path, same_bits):
+def test_a_second_process_is_refused(wanted: dict[str, Any], tmp_path: Path, same_bits: SameBits) -> None:
     path = tmp_path / "run"
     process = covey("train", f"run_dir={path}", *ARGUMENTS)
     stop_at(process, path, LINES // 8, signal.SIGSTOP)  # alive, and silent
@@ -334,26 +348,27 @@ def test_a_second_process_is_refused(wanted, tmp_path, same_bits):
     assert_equal_runs(path, wanted, same_bits)
 
 
-def test_a_run_that_is_taken_over_stops_writing(tmp_path):
+def test_a_run_that_is_taken_over_stops_writing(tmp_path: Path) -> None:
     """As after a night in which the host was suspended, and another host went on."""
     path = tmp_path / "run"
 
     class TakeOver:
-        def on_iteration(self, training, metrics):
+        def on_iteration(self, training: Training, metrics: Mapping[str, float]) -> None:
             if training.iteration == 5:
                 training._recorders[0].checkpoints.wait()
                 (path / ".lease-2").write_text("{}")
+                assert training.run_directory.lease is not None
                 training.run_directory.lease.beat()
                 self.before = contents(path)
 
-    take_over = TakeOver()
+    take_over: Any = TakeOver()
     config = compose([*ARGUMENTS, f"run_dir={path}", "experiment.loggers=[]"])
     with pytest.raises(CoveyError, match=r"lost its lease, .*this process stopped writing"):
         train(config, [take_over])
     assert contents(path) == take_over.before
 
 
-def test_evaluating_a_running_run_says_so(whole, tmp_path, capsys):
+def test_evaluating_a_running_run_says_so(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "run"
     cut_back(whole, path)
     lease = take(path)
@@ -371,7 +386,9 @@ def test_evaluating_a_running_run_says_so(whole, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_another_number_of_devices_goes_on_with_a_warning(whole, tmp_path, capsys):
+def test_another_number_of_devices_goes_on_with_a_warning(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     cut_back(whole, tmp_path / "run")
     resume(tmp_path / "run", "experiment.devices=2", f"experiment.frames={(ITERATIONS + 2) * FRAMES}")
     output = capsys.readouterr()

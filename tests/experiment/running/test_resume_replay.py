@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import SameBits
 
 from covey import metrics as names
 from covey.errors import CoveyError
@@ -52,7 +53,7 @@ def without_newest_checkpoint(path: Path, copy: Path) -> Path:
     return copy
 
 
-def test_to_the_bit_in_the_middle(tmp_path, same_bits):
+def test_to_the_bit_in_the_middle(tmp_path: Path, same_bits: SameBits) -> None:
     whole = train(tmp_path / "whole")
     cut = without_newest_checkpoint(whole, tmp_path / "cut")
     resume(cut, ["experiment.loggers=[]"])
@@ -62,7 +63,7 @@ def test_to_the_bit_in_the_middle(tmp_path, same_bits):
 
 
 @pytest.mark.slow
-def test_without_the_buffer_it_is_filled_anew(tmp_path):
+def test_without_the_buffer_it_is_filled_anew(tmp_path: Path) -> None:
     whole = train(tmp_path / "whole", in_checkpoints=False)
     cut = without_newest_checkpoint(whole, tmp_path / "cut")
     with pytest.raises(CoveyError, match="no 'buffer'"):

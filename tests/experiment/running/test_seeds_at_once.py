@@ -7,15 +7,19 @@ import os
 import shutil
 import signal
 import types
+from pathlib import Path
+from typing import Any
 
 import jax
 import jax.extend
 import numpy as np
 import pytest
+from conftest import SameBits
 
 from covey import metrics as names
 from covey.errors import CoveyError, Interrupted, UsageError
 from covey.experiment.configuration.compose import compose
+from covey.experiment.configuration.config import Config
 from covey.experiment.recording.checkpoint import Checkpoints
 from covey.experiment.recording.recorder import Recorder
 from covey.experiment.recording.run_directory import RunDirectory, run_directories
@@ -28,6 +32,7 @@ from covey.experiment.running.experiment import (
     resumed_together,
     with_seeds_at_once,
 )
+from covey.types import Transition
 
 FIELDS = {
     "experiment.frames": 256,  # four iterations of 64 frames
@@ -49,7 +54,7 @@ REPLAY = {
 }
 
 
-def train(path, algorithm, **fields) -> list[RunDirectory]:
+def train(path: Path, algorithm: str, **fields: Any) -> list[RunDirectory]:
     """Two seeds."""
     own = ON_POLICY if algorithm == "ippo" else REPLAY
     fields = {**FIELDS, **own, **{f"experiment.{name}": value for name, value in fields.items()}}
@@ -57,27 +62,27 @@ def train(path, algorithm, **fields) -> list[RunDirectory]:
     return [RunDirectory.open(path / f"seed_{seed}") for seed in (0, 1)]
 
 
-def records(run):
+def records(run: RunDirectory) -> list[dict[str, Any]]:
     return [{k: v for k, v in record.items() if k not in names.WALL_CLOCK} for record in run.metrics.read()]
 
 
-def numbers(record):
+def numbers(record: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if name != names.KIND}
 
 
-def state(run):
+def state(run: RunDirectory) -> dict[str, Any]:
     checkpoints = Checkpoints(run.checkpoints)
     parts = ["learner", "actor", "clock", "best", *(["buffer"] if "buffer" in run.config["experiment"] else [])]
     return {part: checkpoints.restore_part(part) for part in parts}
 
 
 @pytest.fixture(scope="module")
-def together(tmp_path_factory):
+def together(tmp_path_factory: pytest.TempPathFactory) -> list[RunDirectory]:
     return train(tmp_path_factory.mktemp("runs") / "together", "ippo", seeds_at_once=2)
 
 
 @pytest.mark.parametrize("algorithm", ["ippo", pytest.param("iql", marks=pytest.mark.slow)])
-def test_each_seed_leaves_what_it_leaves_alone(algorithm, together, tmp_path):
+def test_each_seed_leaves_what_it_leaves_alone(algorithm: str, together: list[RunDirectory], tmp_path: Path) -> None:
     ours = together if algorithm == "ippo" else train(tmp_path / "together", algorithm, seeds_at_once=2)
     alone = train(tmp_path / "alone", algorithm, seeds_at_once=1)
     for one, other in zip(ours, alone, strict=True):
@@ -95,11 +100,13 @@ def test_each_seed_leaves_what_it_leaves_alone(algorithm, together, tmp_path):
 
 
 @pytest.mark.parametrize("algorithm", ["ippo", pytest.param("iql", marks=pytest.mark.slow)])
-def test_interrupted_and_resumed_to_the_bit(algorithm, together, tmp_path, same_bits, monkeypatch):
+def test_interrupted_and_resumed_to_the_bit(
+    algorithm: str, together: list[RunDirectory], tmp_path: Path, same_bits: SameBits, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = together if algorithm == "ippo" else train(tmp_path / "whole", algorithm, seeds_at_once=2)
     record_chunk = Recorder.record_chunk
 
-    def interrupt(recorder, chunk, iteration, rate):
+    def interrupt(recorder: Recorder, chunk: Any, iteration: int, rate: float) -> dict[str, float]:
         if iteration == 1 and recorder.config.seed == 0:  # once: a second signal ends the process
             os.kill(os.getpid(), signal.SIGTERM)
         return record_chunk(recorder, chunk, iteration, rate)
@@ -115,7 +122,9 @@ def test_interrupted_and_resumed_to_the_bit(algorithm, together, tmp_path, same_
         assert records(one) == records(other)
 
 
-def test_a_checkpoint_that_one_seed_has_damaged(together, tmp_path, same_bits):
+def test_a_checkpoint_that_one_seed_has_damaged(
+    together: list[RunDirectory], tmp_path: Path, same_bits: SameBits
+) -> None:
     """Both go back to the one before; of the damaged one no part is used, though only the environments' is broken."""
     copy = tmp_path / "copy"
     shutil.copytree(together[0].path.parent, copy)
@@ -127,13 +136,13 @@ def test_a_checkpoint_that_one_seed_has_damaged(together, tmp_path, same_bits):
         assert records(one) == records(other)
 
 
-def test_seeds_that_share_no_checkpoint_go_on_alone(together, tmp_path):
+def test_seeds_that_share_no_checkpoint_go_on_alone(together: list[RunDirectory], tmp_path: Path) -> None:
     configs = [compose(["task=probe/copy", "experiment.seeds_at_once=2", f"seed={seed}"]) for seed in (0, 1, 2)]
 
-    def batches(*runs, configs=configs):
+    def batches(*runs: Any, configs: list[Config] = configs) -> list[int]:
         return [len(batch) for batch in resumed_together(list(zip(configs, runs, strict=False)), ())]
 
-    def with_iterations(name, *iterations):
+    def with_iterations(name: str, *iterations: int) -> types.SimpleNamespace:
         for iteration in iterations:
             (tmp_path / name / f"{iteration:08d}").mkdir(parents=True)
         return types.SimpleNamespace(checkpoints=tmp_path / name)
@@ -149,7 +158,7 @@ def test_seeds_that_share_no_checkpoint_go_on_alone(together, tmp_path):
 
 
 @pytest.mark.slow
-def test_init_from(together, tmp_path, same_bits):
+def test_init_from(together: list[RunDirectory], tmp_path: Path, same_bits: SameBits) -> None:
     fields = {**FIELDS, **ON_POLICY, "experiment.seeds_at_once": 2, "experiment.frames": 64, "algorithm.lr": 1e-30}
     start = str(together[1].path)
     Experiment(
@@ -166,10 +175,10 @@ def test_init_from(together, tmp_path, same_bits):
             np.testing.assert_allclose(a, b, rtol=0.0, atol=1e-6)
 
 
-def test_how_many_at_once():
+def test_how_many_at_once() -> None:
     gpu, cpu = [types.SimpleNamespace(platform="gpu")], [types.SimpleNamespace(platform="cpu")]
 
-    def settled(*words, devices=gpu, callbacks=()):
+    def settled(*words: str, devices: Any = gpu, callbacks: Any = ()) -> int | None:
         config = compose(["task=probe/copy", "seeds=3", *words])
         return with_seeds_at_once(config, devices, callbacks).experiment.seeds_at_once
 
@@ -183,7 +192,7 @@ def test_how_many_at_once():
         settled("algorithm=iql", "experiment.seeds_at_once=2", "buffer.place=host")
 
 
-def test_no_more_at_once_than_fit(monkeypatch):
+def test_no_more_at_once_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     config = compose(["task=probe/copy", "algorithm=iql", "seeds=3", "experiment.devices=1"])
     needed = build(config, jax.devices()[:1]).stored_bytes
     for free, expected in ((0.5, 1), (2.6, 2), (1e9, 10**9)):
@@ -194,7 +203,7 @@ def test_no_more_at_once_than_fit(monkeypatch):
 
 
 @pytest.mark.slow
-def test_what_is_left_over_is_a_smaller_batch(tmp_path):
+def test_what_is_left_over_is_a_smaller_batch(tmp_path: Path) -> None:
     fields = {**FIELDS, **ON_POLICY, "experiment.seeds_at_once": 2, "experiment.frames": 64}
     fields |= {"experiment.evaluation_interval": 0, "experiment.absolute_metric": False}
     summaries = Experiment(
@@ -205,25 +214,25 @@ def test_what_is_left_over_is_a_smaller_batch(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_seed_that_diverges_is_named(tmp_path):
+def test_a_seed_that_diverges_is_named(tmp_path: Path) -> None:
     with pytest.raises(CoveyError, match=r"iteration 1: .* is nan.*seed_0"):
         fields = {**FIELDS, **ON_POLICY, "experiment.seeds_at_once": 2, "algorithm.gamma": 1.0}
         fields |= {"hooks.batch": "tests.experiment.test_seeds_at_once:spoil"}
         Experiment(task="probe/copy", algorithm="ippo", seeds=2, run_dir=str(tmp_path / "r"), fields=fields).run()
 
 
-def spoil(group, transitions):
+def spoil(group: str, transitions: Transition) -> Transition:
     return dataclasses.replace(transitions, reward=transitions.reward * np.nan)
 
 
-def count(jaxpr, name: str) -> int:
+def count(jaxpr: Any, name: str) -> int:
     """How often a primitive stands in a program, whatever it is nested in."""
     inner = [sub for eqn in jaxpr.eqns for sub in jax.extend.core.jaxprs_in_params(eqn.params)]
-    return sum(eqn.primitive.name == name for eqn in jaxpr.eqns) + sum(count(sub, name) for sub in inner)
+    return sum(bool(eqn.primitive.name == name) for eqn in jaxpr.eqns) + sum(count(sub, name) for sub in inner)
 
 
 @pytest.mark.parametrize("algorithm", ["ippo", "masac", pytest.param("qmix", marks=pytest.mark.slow)])
-def test_branches_stay_branches(algorithm):
+def test_branches_stay_branches(algorithm: str) -> None:
     """Under `vmap` a branch on what differs between seeds would become two branches and a choice."""
     delay = ["algorithm.policy_delay=2"] if algorithm == "masac" else []
     words = [f"{name}={str(value).replace(' ', '')}" for name, value in FIELDS.items() if name != "experiment.loggers"]
@@ -239,7 +248,7 @@ def test_branches_stay_branches(algorithm):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["ippo", "iql"])
-def test_on_two_devices(algorithm, tmp_path):
+def test_on_two_devices(algorithm: str, tmp_path: Path) -> None:
     """Devices split the environments, and seeds are one more axis: as far as the rounding goes, the same."""
     ours = train(tmp_path / "together", algorithm, seeds_at_once=2, devices=2)
     alone = train(tmp_path / "alone", algorithm, seeds_at_once=1, devices=2)

@@ -10,11 +10,15 @@ import signal
 import subprocess
 import sys
 import types
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from signal import Signals
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from conftest import SameBits
 
 from covey import metrics as names
 from covey import results as marl_eval
@@ -23,6 +27,7 @@ from covey.experiment.recording.checkpoint import Checkpoints
 from covey.experiment.recording.recorder import rate
 from covey.experiment.recording.run_directory import RunDirectory, read_failure
 from covey.experiment.running.callbacks import split_callbacks
+from covey.experiment.running.console import Summary
 from covey.experiment.running.experiment import Experiment, resume
 from covey.experiment.running.training import Training
 from covey.types import EnvSpec, MetricSpec
@@ -42,7 +47,15 @@ FIELDS = {
 }
 
 
-def train(path, *, callbacks=(), fields=None, task="probe/copy", algorithm="ippo", **choices) -> RunDirectory:
+def train(
+    path: Path,
+    *,
+    callbacks: Sequence[Any] = (),
+    fields: dict[str, Any] | None = None,
+    task: str = "probe/copy",
+    algorithm: str = "ippo",
+    **choices: Any,
+) -> RunDirectory:
     fields = {**FIELDS, **(fields or {})}
     Experiment(task=task, algorithm=algorithm, run_dir=str(path), fields=fields, callbacks=callbacks, **choices).run()
     return RunDirectory.open(path)
@@ -75,11 +88,11 @@ def assert_equal_leaves(one: Any, other: Any, atol: float = 0.0) -> None:
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory) -> RunDirectory:
+def plain(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     return train(tmp_path_factory.mktemp("runs") / "plain")
 
 
-def test_what_a_run_leaves(plain):
+def test_what_a_run_leaves(plain: RunDirectory) -> None:
     steps = results(plain)
     assert list(steps) == ["step_0", "step_1", "step_2", "step_3", "step_4", "absolute_metrics"]
     assert [steps[f"step_{i}"]["step_count"] for i in range(5)] == [0, 128, 256, 384, 512]
@@ -92,14 +105,14 @@ def test_what_a_run_leaves(plain):
     assert Checkpoints(plain.checkpoints).iterations() == [4, 8]
 
 
-def test_same_seed_same_bits(plain, tmp_path, same_bits):
+def test_same_seed_same_bits(plain: RunDirectory, tmp_path: Path, same_bits: SameBits) -> None:
     again = train(tmp_path / "again")
     assert records(again) == records(plain)
     assert results(again) == results(plain)
     same_bits(state(again), state(plain))
 
 
-def test_seeds_in_one_go_equal_seeds_alone(plain, tmp_path, same_bits):
+def test_seeds_in_one_go_equal_seeds_alone(plain: RunDirectory, tmp_path: Path, same_bits: SameBits) -> None:
     train_both = tmp_path / "both"
     with pytest.raises(UsageError):  # the parent is no run directory of its own
         train(train_both, seeds=[0, 1])
@@ -113,15 +126,25 @@ def test_seeds_in_one_go_equal_seeds_alone(plain, tmp_path, same_bits):
     assert [member.config["seed"] for member in members] == [0, 1]
 
 
-def test_what_jit_false_compiles_all_the_same(tmp_path, monkeypatch):
+def test_what_jit_false_compiles_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user's code sees values; covey's own steps and evaluations are not run operation by operation."""
     from covey.envs.probes import CopyAction
 
-    seen, calls = [], []
+    seen: list[Any] = []
+    calls: list[int] = []
     step = CopyAction.step
-    monkeypatch.setattr(CopyAction, "step", lambda *arguments: calls.append(1) or step(*arguments))
-    module = types.ModuleType("my_hooks")
-    module.batch = lambda group, transitions: seen.append(transitions.reward) or transitions
+
+    def counted(*arguments: Any) -> Any:
+        calls.append(1)
+        return step(*arguments)
+
+    def batch(group: str, transitions: Any) -> Any:
+        seen.append(transitions.reward)
+        return transitions
+
+    monkeypatch.setattr(CopyAction, "step", counted)
+    module: Any = types.ModuleType("my_hooks")
+    module.batch = batch
     monkeypatch.setitem(sys.modules, "my_hooks", module)
     fields = {"hooks.batch": "my_hooks:batch", "experiment.frames": 64, "experiment.num_envs": 4}
     fields |= {"experiment.rollout_length": 16, "experiment.evaluation_episodes": 2, "algorithm.epochs": 1}
@@ -131,7 +154,7 @@ def test_what_jit_false_compiles_all_the_same(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_uncompiled_run(tmp_path):
+def test_uncompiled_run(tmp_path: Path) -> None:
     """The same code step by step: equal but for rounding, as the compiler may fuse differently."""
     fields: dict[str, Any] = {"experiment.evaluation_interval": 0, "experiment.absolute_metric": False}
     fields |= {"experiment.checkpoint_interval": 0, "algorithm.lr_schedule": "constant"}
@@ -147,7 +170,7 @@ def test_uncompiled_run(tmp_path):
     assert_equal_leaves(params(slow), params(fast), atol=1e-5)
 
 
-def test_a_batch_of_seeds_must_be_new(plain):
+def test_a_batch_of_seeds_must_be_new(plain: RunDirectory) -> None:
     with pytest.raises(UsageError, match="exists already"):
         train(plain.path)
 
@@ -156,20 +179,24 @@ def test_a_batch_of_seeds_must_be_new(plain):
 
 
 class Recorder:
-    def __init__(self):
-        self.iterations, self.evaluations, self.ends = [], [], []
+    def __init__(self) -> None:
+        self.iterations: list[tuple[int, float]] = []
+        self.evaluations: list[tuple[int, Any]] = []
+        self.ends: list[Summary] = []
 
-    def on_iteration(self, training, metrics):
+    def on_iteration(self, training: Training, metrics: Mapping[str, float]) -> None:
         self.iterations.append((training.iteration, metrics[names.ITERATION]))
 
-    def on_evaluation(self, training, values):
+    def on_evaluation(self, training: Training, values: Mapping[str, np.ndarray]) -> None:
         self.evaluations.append((training.frames, np.mean(values[names.MEAN_RETURN])))
 
-    def on_end(self, training, summary):
+    def on_end(self, training: Training, summary: Summary) -> None:
         self.ends.append(summary)
 
 
-def test_callbacks_are_called_and_change_nothing_by_watching(plain, tmp_path, same_bits):
+def test_callbacks_are_called_and_change_nothing_by_watching(
+    plain: RunDirectory, tmp_path: Path, same_bits: SameBits
+) -> None:
     recorder = Recorder()
     run = train(tmp_path / "run", callbacks=[recorder])
     assert recorder.iterations == [(i, i) for i in range(1, 9)]  # every iteration, once
@@ -188,7 +215,7 @@ class Freeze:
     def __init__(self, after: int):
         self.after, self.frozen = after, None
 
-    def on_iteration(self, training, metrics):
+    def on_iteration(self, training: Training, metrics: Mapping[str, float]) -> None:
         if metrics[names.ITERATION] == self.after:
             training.set_coefficient("lr", 0.0)
             assert training.coefficients["agents"]["lr"] == 0.0
@@ -200,7 +227,9 @@ class Freeze:
 @pytest.mark.parametrize(
     "after", [pytest.param(3, marks=pytest.mark.slow), 4], ids=["between checkpoints", "at a checkpoint"]
 )
-def test_a_callback_can_freeze_the_team_and_resume_keeps_it(tmp_path, same_bits, after, plain):
+def test_a_callback_can_freeze_the_team_and_resume_keeps_it(
+    tmp_path: Path, same_bits: SameBits, after: int, plain: RunDirectory
+) -> None:
     freeze = Freeze(after)
     run = train(tmp_path / "run", callbacks=[freeze])
     assert_equal_leaves(params(run), freeze.frozen)
@@ -226,7 +255,9 @@ class NeedsWords:
 """
 
 
-def test_callbacks_by_name_are_restored_on_resume(tmp_path, monkeypatch, same_bits, capsys):
+def test_callbacks_by_name_are_restored_on_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, same_bits: SameBits, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "my_callbacks.py").write_text(CALLBACKS)
@@ -235,7 +266,7 @@ def test_callbacks_by_name_are_restored_on_resume(tmp_path, monkeypatch, same_bi
     assert whole.config["callbacks"] == [named] and whole.config["code_dir"] == str(tmp_path)
     assert "callback" not in capsys.readouterr().err
 
-    def stop(training, _):
+    def stop(training: Training, _: Any) -> None:
         if training.iteration == 2:
             os.kill(os.getpid(), signal.SIGTERM)
 
@@ -252,7 +283,7 @@ def test_callbacks_by_name_are_restored_on_resume(tmp_path, monkeypatch, same_bi
     same_bits(state(cut), state(whole))
 
 
-def test_classes_are_callbacks_by_name(tmp_path, monkeypatch):
+def test_classes_are_callbacks_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "my_other_callbacks.py").write_text(CALLBACKS)
     import my_other_callbacks as module
@@ -273,7 +304,9 @@ def test_classes_are_callbacks_by_name(tmp_path, monkeypatch):
         ("json", r"takes \[module:Class\], not 'json'"),
     ],
 )
-def test_callbacks_that_cannot_be_made_leave_no_run(tmp_path, monkeypatch, name, reason):
+def test_callbacks_that_cannot_be_made_leave_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, reason: str
+) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "my_third_callbacks.py").write_text(CALLBACKS)
     with pytest.raises(UsageError, match=reason):
@@ -282,13 +315,13 @@ def test_callbacks_that_cannot_be_made_leave_no_run(tmp_path, monkeypatch, name,
 
 
 class Crash:
-    def on_iteration(self, training, metrics):
+    def on_iteration(self, training: Training, metrics: Mapping[str, float]) -> float:
         return 1 / (metrics[names.ITERATION] - 5)
 
 
-def test_unknown_coefficients_are_named(tmp_path):
+def test_unknown_coefficients_are_named(tmp_path: Path) -> None:
     class Wrong:
-        def on_iteration(self, training, metrics):
+        def on_iteration(self, training: Training, metrics: Mapping[str, float]) -> None:
             training.set_coefficient("learning_rate", 0.0)
 
     with pytest.raises(CoveyError, match=r"no coefficient 'learning_rate'.*lr"):
@@ -305,7 +338,7 @@ class Kill:
         self.iteration, self.number = iteration, number
         setattr(self, when, self._act)
 
-    def _act(self, training, _):
+    def _act(self, training: Training, _: Any) -> None:
         if training.iteration == self.iteration:
             os.kill(os.getpid(), self.number)
 
@@ -319,7 +352,9 @@ class Kill:
         pytest.param("on_evaluation", signal.SIGTERM, marks=pytest.mark.slow),
     ],
 )
-def test_a_signal_saves_and_resume_goes_on(plain, tmp_path, same_bits, when, number):
+def test_a_signal_saves_and_resume_goes_on(
+    plain: RunDirectory, tmp_path: Path, same_bits: SameBits, when: str, number: Signals
+) -> None:
     """Whenever it comes, also while an evaluation is awaited: what is said to be saved is there."""
     before = signal.getsignal(number)
     with pytest.raises(Interrupted) as caught:
@@ -335,20 +370,20 @@ def test_a_signal_saves_and_resume_goes_on(plain, tmp_path, same_bits, when, num
     same_bits(state(run), state(plain))
 
 
-def test_a_signal_among_seeds_stops_the_rest(tmp_path):
+def test_a_signal_among_seeds_stops_the_rest(tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
         train(tmp_path / "run", seeds=[0, 1], callbacks=[Kill(8, signal.SIGTERM, "on_evaluation")])
     assert not Checkpoints(tmp_path / "run" / "seed_1" / "checkpoints").iterations()
 
 
-def test_which_parameters_are_the_best():
+def test_which_parameters_are_the_best() -> None:
     values = {"mean_return": np.array([1.0, 2.0]), "crashes": np.array([3.0, 5.0]), "wins": np.array([0.0, 1.0])}
     metrics = {"crashes": MetricSpec(higher_is_better=False), "wins": MetricSpec()}
     spec = EnvSpec(groups={}, time_limit=1, metrics=metrics)
     assert [rate(values, name, spec) for name in values] == [1.5, -4.0, 0.5]
 
 
-def test_an_unknown_metric_cannot_say_which_are_the_best(tmp_path):
+def test_an_unknown_metric_cannot_say_which_are_the_best(tmp_path: Path) -> None:
     with pytest.raises(
         UsageError, match=r"best_by 'wins'; nearest: .*\(task probe/copy has mean_return, agents_return"
     ):
@@ -360,12 +395,12 @@ def test_an_unknown_metric_cannot_say_which_are_the_best(tmp_path):
 
 
 class Poison:
-    def on_iteration(self, training, metrics):
+    def on_iteration(self, training: Training, metrics: Mapping[str, float]) -> None:
         if metrics[names.ITERATION] == 5:
             training.set_coefficient("entropy_coef", math.nan)
 
 
-def test_nan_stops_with_its_name_and_keeps_the_last_good_checkpoint(plain, tmp_path):
+def test_nan_stops_with_its_name_and_keeps_the_last_good_checkpoint(plain: RunDirectory, tmp_path: Path) -> None:
     with pytest.raises(CoveyError, match=r"iteration 6: agents/\w+ is nan") as caught:
         train(tmp_path / "run", callbacks=[Poison()])
     assert not isinstance(caught.value, UsageError)
@@ -379,8 +414,10 @@ def test_nan_stops_with_its_name_and_keeps_the_last_good_checkpoint(plain, tmp_p
     assert read_failure(run.path) == ""
 
 
-def test_a_run_that_diverges_at_once_keeps_its_first_evaluation(tmp_path, monkeypatch):
-    module = types.ModuleType("my_nan_hooks")
+def test_a_run_that_diverges_at_once_keeps_its_first_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module: Any = types.ModuleType("my_nan_hooks")
     module.metrics = lambda metrics: {**metrics, "mine": metrics["agents/lr"] * math.nan}
     monkeypatch.setitem(sys.modules, "my_nan_hooks", module)
     with pytest.raises(CoveyError, match="iteration 1: mine is nan"):
@@ -391,20 +428,20 @@ def test_a_run_that_diverges_at_once_keeps_its_first_evaluation(tmp_path, monkey
 
 
 class Mistake:
-    def on_iteration(self, training, metrics):
+    def on_iteration(self, training: Training, metrics: Mapping[str, float]) -> None:
         raise RuntimeError("my own\nmistake")
 
 
-def test_a_run_that_crashes_says_so(tmp_path):
+def test_a_run_that_crashes_says_so(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError):
         train(tmp_path / "run", callbacks=[Mistake()])
     assert read_failure(tmp_path / "run") == "RuntimeError: my own mistake"
 
 
-def test_a_run_that_fails_before_its_first_state_says_why(tmp_path, monkeypatch):
+def test_a_run_that_fails_before_its_first_state_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where the device has no room for the environments."""
 
-    def refuse(self, program, *arguments):
+    def refuse(self: Any, program: Any, *arguments: Any) -> None:
         raise MemoryError("no room")
 
     monkeypatch.setattr(Training, "_compute", refuse)
@@ -413,12 +450,13 @@ def test_a_run_that_fails_before_its_first_state_says_why(tmp_path, monkeypatch)
     assert read_failure(tmp_path / "run") == "MemoryError: no room"
 
 
-def test_a_run_that_was_taken_over_is_not_said_to_have_failed(tmp_path):
+def test_a_run_that_was_taken_over_is_not_said_to_have_failed(tmp_path: Path) -> None:
     """It may be doing well where it is trained now."""
 
     class TakeOver:
-        def on_iteration(self, training, metrics):
+        def on_iteration(self, training: Training, metrics: Mapping[str, float]) -> None:
             (tmp_path / "run" / ".lease-2").write_text("{}")
+            assert training.run_directory.lease is not None
             training.run_directory.lease.beat()
             raise RuntimeError("a mistake")
 
@@ -427,7 +465,7 @@ def test_a_run_that_was_taken_over_is_not_said_to_have_failed(tmp_path):
     assert read_failure(tmp_path / "run") == ""
 
 
-def test_parameters_that_overflow_are_not_saved_as_good(tmp_path):
+def test_parameters_that_overflow_are_not_saved_as_good(tmp_path: Path) -> None:
     """A step so large that the parameters are infinite after it, though every metric before it was finite."""
     fields = {"algorithm.lr": 1e39, "experiment.checkpoint_interval": 64, "algorithm.lr_schedule": "constant"}
     with pytest.raises((CoveyError, ValueError)):
@@ -439,9 +477,9 @@ def test_parameters_that_overflow_are_not_saved_as_good(tmp_path):
 # ---------------------------------------------------------------------------------------------------------- init_from
 
 
-def test_init_from_starts_with_the_others_parameters(plain, tmp_path):
+def test_init_from_starts_with_the_others_parameters(plain: RunDirectory, tmp_path: Path) -> None:
     class AtStart:
-        def on_evaluation(self, training, values):
+        def on_evaluation(self, training: Training, values: Mapping[str, np.ndarray]) -> None:
             if training.iteration == 0:
                 self.params = jax.device_get(training.state.learner["agents"].params)
 
@@ -451,12 +489,12 @@ def test_init_from_starts_with_the_others_parameters(plain, tmp_path):
     assert records(run) != records(plain)
 
 
-def test_init_from_where_shapes_do_not_fit(plain, tmp_path):
+def test_init_from_where_shapes_do_not_fit(plain: RunDirectory, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="none of its parameters fits"):
         train(tmp_path / "run", init_from=str(plain.path), task="probe/groups")
 
 
-def test_init_from_brings_what_the_parameters_were_trained_with(tmp_path):
+def test_init_from_brings_what_the_parameters_were_trained_with(tmp_path: Path) -> None:
     """A policy that saw normalised observations is worth nothing without their moments."""
     fields = {
         "algorithm.observation_normalisation": True,
@@ -475,7 +513,9 @@ def test_init_from_brings_what_the_parameters_were_trained_with(tmp_path):
     assert np.mean(results(pupil)["step_0"]["mean_return"]) > 0.9
 
 
-def test_a_run_that_began_from_another_resumes_without_it(plain, tmp_path, same_bits):
+def test_a_run_that_began_from_another_resumes_without_it(
+    plain: RunDirectory, tmp_path: Path, same_bits: SameBits
+) -> None:
     """Its checkpoint holds everything: the other run may be gone by then."""
     import shutil
 
@@ -492,7 +532,7 @@ def test_a_run_that_began_from_another_resumes_without_it(plain, tmp_path, same_
 # -------------------------------------------------------------------------------------------------------------- hooks
 
 
-def test_hooks_by_name(tmp_path, monkeypatch):
+def test_hooks_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_hooks.py").write_text(
         "def count(metrics):\n    return metrics | {'one': metrics['agents/lr'] * 0 + 1}\n"
         "def only(metrics):\n    return {'lr': metrics['agents/lr']}\n"
@@ -507,7 +547,7 @@ def test_hooks_by_name(tmp_path, monkeypatch):
     assert not (tmp_path / "bad").exists()
 
 
-def test_impossible_minibatches_fail_before_anything_starts(tmp_path):
+def test_impossible_minibatches_fail_before_anything_starts(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="divide"):
         train(tmp_path / "run", fields={"algorithm.num_minibatches": 3})
     with pytest.raises(UsageError, match="divide"):
@@ -515,7 +555,7 @@ def test_impossible_minibatches_fail_before_anything_starts(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_large_seed(tmp_path):
+def test_a_large_seed(tmp_path: Path) -> None:
     """Either it works or it is bad input; nothing in between."""
     try:
         run = train(tmp_path / "run", seed=2**33, fields={"experiment.frames": 64})
@@ -526,7 +566,7 @@ def test_a_large_seed(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_world_with_empty_arrays_trains_on_two_devices(tmp_path):
+def test_a_world_with_empty_arrays_trains_on_two_devices(tmp_path: Path) -> None:
     """Worlds without joints and messages have arrays of no size, whose place JAX forgets. In a process of its own: the
     number of devices is settled when JAX starts."""
     fields = FIELDS | {"experiment.devices": 2, "experiment.frames": 128, "task.time_limit": 8, "task.n_lidar_rays": 2}

@@ -72,7 +72,10 @@ def at_the_end(before: TimeStep, after: TimeStep) -> TimeStep:
     """`after`, in which those who live are those of the episode that the step was part of, also where it ended."""
     groups = {
         name: dataclasses.replace(
-            group, alive=np.where(after.last[..., None], before.groups[name].alive & ~group.terminated, group.alive)
+            group,
+            alive=np.where(  # type: ignore[arg-type]
+                after.last[..., None], before.groups[name].alive & ~group.terminated, group.alive
+            ),
         )
         for name, group in after.groups.items()
     }

@@ -86,7 +86,7 @@ class Pool:
         self._dropped = np.zeros(num_copies, bool)
         self._waiting = [False] * self.num_halves  # for an answer
         self._paused: list[list[int]] = [[] for _ in range(self.num_halves)]  # copies that a command was not for
-        self._begun = np.zeros(self.num_workers, np.int64)  # episodes at the start of each process
+        self._episodes = np.zeros(self.num_workers, np.int64)  # that each process has ended
         self._failures = [0] * self.num_workers
         self._progress = [0] * self.num_workers  # episodes over when a process failed last
         self._workers: list[Worker] = []
@@ -103,6 +103,8 @@ class Pool:
     def begin(self, seed: int) -> None:
         """Starts the first episodes of a run; `receive` gives their first time steps."""
         self.finish()
+        for number in self._worn_out():
+            self._exchange(number)
         limit = self.description.spec.time_limit
         self.arrays["seed"][...] = seed
         self.arrays["episode"][...] = 0
@@ -155,7 +157,9 @@ class Pool:
         self.arrays["active"][self._paused[half]] = True
         self._paused[half] = []
         part = self.halves[half]
-        self._steps[part][self.arrays["step"]["last"][part] | self._dropped[part]] = 0
+        last = self.arrays["step"]["last"]
+        self._steps[part][last[part] | self._dropped[part]] = 0
+        self._episodes += [np.count_nonzero(last[copies[half]]) for copies in self._copies]
 
     # ------------------------------------------------------------------------------------- continuing in another pool
 
@@ -173,14 +177,20 @@ class Pool:
         It does where a simulator does the same again for the same seed and actions. What copies showed is to be acted
         on next; there is nothing to receive.
         """
-        assert self._log is not None
-        steps = np.asarray(saved["steps"])
         self.finish()
+        return self._play_again(list(range(self.num_copies)), saved)
+
+    def _play_again(self, copies: list[int], saved: Mapping[str, Any]) -> bool:
+        """`replay` for some copies, while the others wait."""
+        assert self._log is not None
+        of_these = np.zeros(self.num_copies, bool)
+        of_these[copies] = True
+        steps = np.where(of_these, saved["steps"], 0)
         for name in ("seed", "episode", "elapsed"):
-            self.arrays[name][...] = saved[name]
-        self.arrays["elapsed"][...] -= steps
-        self.arrays["active"][...] = True
-        self._steps[...] = 0
+            self.arrays[name][copies] = saved[name][copies]
+        self.arrays["elapsed"][copies] -= steps[copies]
+        self.arrays["active"][...] = of_these
+        self._steps[copies] = 0
         for half in range(self.num_halves):
             self._command(half, BEGIN)
         self.finish()
@@ -190,7 +200,45 @@ class Pool:
                 self.send(half, {name: np.asarray(log)[part, number] for name, log in saved["actions"].items()})
             self.finish()
         self.arrays["active"][...] = True
-        return np.array_equal(self._steps, steps) and self._shows(saved)
+        return np.array_equal(self._steps[copies], steps[copies]) and self._shows(saved)
+
+    # ------------------------------------------------------------------------------------- processes that are worn out
+
+    def renew(self) -> None:
+        """Replaces processes that have played as many episodes as one should (`episodes_per_process`).
+
+        Their copies play their episodes again in the new process. Nothing may be waited for.
+        """
+        assert not any(self._waiting), "copies are being stepped"
+        for number in self._worn_out():
+            copies = [copy for half in self._copies[number] for copy in half]
+            saved = layout.map_leaves(np.copy, self.saved())
+            self._exchange(number)
+            if not saved or not self._play_again(copies, saved):
+                self._begin_again(number, copies)
+
+    def _worn_out(self) -> list[int]:
+        limit = self.description.episodes_per_process
+        return [] if limit is None else np.flatnonzero(self._episodes >= limit).tolist()
+
+    def _exchange(self, number: int) -> None:
+        """Ends a process and starts another, which has not begun anything."""
+        self._workers[number].close()
+        self._workers[number] = self._start(number)
+        self._workers[number].introduce(START_SECONDS)
+        self._episodes[number] = 0
+
+    def _begin_again(self, number: int, copies: list[int]) -> None:
+        """Drops the episodes of a process's copies and begins new ones."""
+        self.dropped_episodes += int(self.arrays["active"][copies].sum())
+        self.arrays["episode"][copies] += 1
+        self.arrays["elapsed"][copies] = 0
+        self._steps[copies] = 0
+        for half, own in enumerate(self._copies[number]):
+            if own:
+                self._workers[number].send(BEGIN + bytes([half]))
+                self._workers[number].receive(START_SECONDS)
+        self._dropped[copies] = True
 
     def _shows(self, saved: Mapping[str, Any]) -> bool:
         same = [np.array_equal(self.arrays["episode"], saved["episode"])]
@@ -243,19 +291,12 @@ class Pool:
         if self._failures[number] >= MOST_FAILURES:
             raise SimulatorError(f"{message}; it failed {MOST_FAILURES} times without ending an episode")
         self.restarts += 1
-        self.dropped_episodes += int(self.arrays["active"][copies].sum())
         self._warn(f"{message}; it is replaced, and {len(copies)} episodes are dropped")
-        self.arrays["episode"][copies] += 1
-        self.arrays["elapsed"][copies] = 0
-        self._progress[number] = int(self.arrays["episode"][copies].sum())
-        self._workers[number] = worker = self._start(number)
-        worker.introduce(START_SECONDS)
+        self._progress[number] = ended + len(copies)
+        self._exchange(number)
         self.arrays["active"][[copy for paused in self._paused for copy in paused]] = True
-        for other, own in enumerate(self._copies[number]):
-            if own:
-                worker.send(BEGIN + bytes([other]))
-                worker.receive(START_SECONDS)
-        self._dropped[copies] = True
+        self._begin_again(number, copies)
+        worker = self._workers[number]
         worker.owed = int(self._waiting[1 - half]) if self.num_halves == 2 else 0  # those are there already
 
     @property

@@ -4,7 +4,8 @@ Each is an entry in a file `settings/SUITE.yaml`, under its task:
 
     rware/tiny-4ag:
       - algorithms: [mappo]
-        result: rware-tiny-4ag                  the file of results/ that shows what they reach, without `.json`
+        result: rware-tiny-4ag                  the file of results/ that shows what they reach, without `.json`;
+                                                of a benchmark's report, `vmas_nine/summary`
         tuning: two trials of 4M frames         what was tried to find them
         seeds: 3                                the seeds of that result
         algorithm: {lr: 5e-4}                   sections, as in a preset of `experiment`

@@ -16,13 +16,14 @@ from covey.envs.check import mask_width
 from covey.envs.wrappers import append_agent_ids, without_agent_ids
 from covey.errors import CoveyError, UsageError
 from covey.experiment.configuration.config import Config
+from covey.experiment.loading.player import PettingZooPlayer
 from covey.experiment.recording.checkpoint import Checkpoints
 from covey.experiment.recording.lease import living_holder
 from covey.experiment.recording.run_directory import RunDirectory, run_directories
 from covey.experiment.running.build import build_algorithm, build_env, groups_with_ids
 from covey.experiment.running.devices import use_compilation_cache
 from covey.observations import map_entries
-from covey.types import Algorithm, Array, Key, Observation, ObservationShape, PyTree, TimeStep
+from covey.types import Algorithm, Array, GroupSpec, Key, Observation, ObservationShape, PyTree, TimeStep
 
 ByGroup = dict[str, Any]
 
@@ -44,7 +45,7 @@ class Policy:
         self.frames = frames
         self._groups = {group: env.spec.groups[group] for group in algorithm.groups}
         self._acting = algorithm.acting(learner)
-        self._act = jax.jit(algorithm.act, static_argnums=4)
+        self._act = jax.jit(self._choose, static_argnums=5)
 
     def __repr__(self) -> str:
         frames = "" if self.frames is None else f", {self.frames:,} frames"
@@ -77,15 +78,20 @@ class Policy:
         """
         observations, masks, single = self._batched(observation, mask)
         num_envs = jax.tree.leaves(observations)[0].shape[0]
-        timestep = self._timestep(observations, masks)
         carry = self.initial_carry(num_envs) if carry is None else carry
         greedy = key is None if deterministic is None else deterministic
-        actions, _, carry = self._act(
-            self._acting, timestep, carry, jax.random.key(0) if key is None else key, not greedy
-        )
+        key = jax.random.key(0) if key is None else key
+        actions, carry = self._act(self._acting, observations, masks, carry, key, not greedy)
         if single:
             actions = jax.tree.map(lambda action: action[0], actions)
         return (actions if self._is_by_group(observation) else actions[self._only_group()]), carry
+
+    def for_pettingzoo(self, env: Any, *, seed: int | None = None) -> PettingZooPlayer:
+        """The team in a loop over `env`, a PettingZoo parallel environment of its task (`covey.to_pettingzoo`).
+
+        Without a seed actions are greedy; with one they are sampled.
+        """
+        return PettingZooPlayer(self, env, seed=seed)
 
     def activations(self, observation: Any, mask: Any = None, carry: PyTree = None) -> ByGroup:
         """The output of every module of every network on one observation, by its path."""
@@ -98,10 +104,23 @@ class Policy:
             self.algorithm.act(self._acting, self._timestep(observations, masks), carry, jax.random.key(0), False)
         return captured
 
+    def _choose(
+        self,
+        acting: PyTree,
+        observations: dict[str, Observation],
+        masks: ByGroup | None,
+        carry: PyTree,
+        key: Key,
+        explore: bool,
+    ) -> tuple[ByGroup, PyTree]:
+        """What `act` computes, to be compiled as one program."""
+        actions, _, carry = self.algorithm.act(acting, self._timestep(observations, masks), carry, key, explore)
+        return actions, carry
+
     def _batched(self, observation: Any, mask: Any) -> tuple[dict[str, Observation], ByGroup | None, bool]:
         """Observations and masks by group, `[B, A, …]`; and whether they were of a single environment, `[A, …]`."""
         observations = jax.tree.map(jnp.asarray, self._by_group(observation))
-        shown = {group: self._shown(group) for group in self._groups}
+        shown = {group: self._shown_shape(group) for group in self._groups}
         num_envs = check_arrays("observation", by_entry(observations), by_entry(shown))
         masks = None
         if mask is not None:
@@ -119,11 +138,13 @@ class Policy:
             observations, masks = jax.tree.map(lambda array: array[None], (observations, masks))
         return observations, masks, single
 
-    def _shown(self, group: str) -> ObservationShape:
-        """The shape of what the task shows a group, without the ids that covey appends to it."""
+    def shown_spec(self, group: str) -> GroupSpec:
+        """The spec of what the task shows a group, without the ids that covey appends to it."""
         spec = self._groups[group]
-        if group in groups_with_ids(self.config, self.env):
-            spec = without_agent_ids(spec)
+        return without_agent_ids(spec) if group in groups_with_ids(self.config, self.env) else spec
+
+    def _shown_shape(self, group: str) -> ObservationShape:
+        spec = self.shown_spec(group)
         return map_entries(lambda shape: (spec.num_agents, *shape), spec.observation_shape)
 
     def _is_by_group(self, observation: Any) -> bool:

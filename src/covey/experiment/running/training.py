@@ -42,9 +42,17 @@ ABSOLUTE_ROUNDS = 10  # the absolute metric plays this many times an evaluation'
 class Callback(Protocol):
     """A user's own code between iterations; all methods are optional. It may read everything and set coefficients."""
 
-    def on_iteration(self, training: Training, metrics: Mapping[str, float]) -> None: ...
-    def on_evaluation(self, training: Training, values: Mapping[str, np.ndarray]) -> None: ...
-    def on_end(self, training: Training, summary: Summary) -> None: ...
+    def on_iteration(self, training: Training, metrics: Mapping[str, float]) -> None:
+        """After each iteration, with its metrics by name."""
+        ...
+
+    def on_evaluation(self, training: Training, values: Mapping[str, np.ndarray]) -> None:
+        """After each evaluation, with every metric's values by episode."""
+        ...
+
+    def on_end(self, training: Training, summary: Summary) -> None:
+        """Once, after the last iteration."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,6 +118,7 @@ class Training:
 
     @property
     def frames(self) -> int:
+        """Frames trained so far."""
         return self.iteration * self.frames_per_iteration
 
     @property
