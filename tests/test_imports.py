@@ -25,7 +25,7 @@ LAYERS = [
     {"networks", "data", "envs"},
     {"ops"},
     {"types", "registry", "errors", "aliases", "checks", "collector", "fields", "files", "metrics", "observations"}
-    | {"catalog", "process", "results", "task_fields"},
+    | {"catalog", "process", "results", "specs", "task_fields"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 BOTTOM = len(LAYERS) - 1
@@ -92,8 +92,8 @@ def test_the_check_sees_what_it_should() -> None:
         ("orbax", ("experiment.recording.checkpoint",)),
         ("jumanji", ("envs.jumanji.",)),
         ("jaxmarl", ("envs.jaxmarl.",)),
-        ("pettingzoo", ("envs.parallel_env.",)),
-        ("gymnasium", ("envs.parallel_env.",)),
+        ("pettingzoo", ("envs.parallel_env.", "envs.host.pettingzoo.")),
+        ("gymnasium", ("envs.parallel_env.", "envs.host.")),
     ],
 )
 def test_a_library_is_imported_in_one_place(library: str, owners: tuple[str]) -> None:

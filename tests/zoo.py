@@ -39,7 +39,7 @@ class Duo:
         self.seed, self.elapsed, self.agents = (seed or 0) % 1000, 0, self.possible_agents[:]
         if self.trap == "late":
             self.agents.remove("walker_1")
-        answer = {agent: self.see(0) for agent in self.agents}, {agent: {} for agent in self.agents}
+        answer: Any = {agent: self.see(0) for agent in self.agents}, {agent: {} for agent in self.agents}
         return answer[0] if self.trap == "old reset" else answer
 
     def see(self, action: int) -> Any:
