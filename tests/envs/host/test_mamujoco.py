@@ -14,6 +14,7 @@ from playing import Play, assert_equal, play
 
 from covey.errors import MissingExtra, UsageError
 from covey.registry import tasks
+from covey.specs import Continuous
 
 READY = [entry.name for entry in tasks if entry.name.startswith("mamujoco/")]
 GROUP = "agents"
@@ -28,7 +29,7 @@ SIZES = {
 
 
 def robot(game: Play) -> Any:
-    return game.simulator.environment.single_agent_env  # type: ignore[attr-defined]
+    return game.simulator.environment.single_agent_env
 
 
 @pytest.mark.parametrize("name", READY)
@@ -50,7 +51,11 @@ def test_the_same_seed_gives_the_same_steps_and_another_one_others(name: str) ->
 def test_sizes(name: str) -> None:
     spec = play(f"mamujoco/{name}").spec
     group = spec.groups[GROUP]
-    assert (group.num_agents, *group.observation_shape, group.action.size, *spec.state_shape) == SIZES[name]
+    action = group.action
+    assert isinstance(action, Continuous)
+    sizes = (group.num_agents, group.observation_shape, action.size, spec.state_shape)
+    agents, seen, acted, state = SIZES[name]
+    assert sizes == (agents, (seen,), acted, (state,))
 
 
 def test_the_robot_is_gymnasiums_own() -> None:
@@ -63,18 +68,20 @@ def test_the_robot_is_gymnasiums_own() -> None:
         game.choose()
         answer = game.simulator.step(game.actions)
         joints = np.zeros(6)
-        for row, part in enumerate(game.simulator.environment.agent_action_partitions):  # type: ignore[attr-defined]
+        for row, part in enumerate(game.simulator.environment.agent_action_partitions):
             for place, joint in enumerate(part):
                 joints[joint.act_ids] = game.actions[GROUP][row, place]
         state, reward, _, _, _ = own.step(joints)
         np.testing.assert_allclose(answer.state, state, rtol=1e-5, atol=1e-5)
-        np.testing.assert_allclose(answer.rewards[GROUP], reward, rtol=1e-5)  # type: ignore[index]
+        np.testing.assert_allclose(answer.rewards[GROUP], float(reward), rtol=1e-5)
 
 
 def test_padding_is_zeros_that_do_nothing() -> None:
     """The humanoid's legs have 8 joints, its upper body 9."""
     padded, split = play("mamujoco/humanoid_9_8"), play("mamujoco/humanoid_9_8", pad=False)
-    assert {name: group.action.size for name, group in split.spec.groups.items()} == {"agent_0": 9, "agent_1": 8}
+    actions = {name: group.action for name, group in split.spec.groups.items()}
+    low, high = (-np.float32(0.4).item(), np.float32(0.4).item())
+    assert actions == {name: Continuous((low,) * n, (high,) * n) for name, n in (("agent_0", 9), ("agent_1", 8))}
     assert split.spec.shared_rewards == (("agent_0", "agent_1"),) and len(split.spec.cooperating) == 1
     for _ in range(5):
         padded.choose()
@@ -124,7 +131,7 @@ def test_pictures_without_a_display(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DISPLAY", raising=False)
     game = play("mamujoco/hopper_3x1")
     try:
-        picture = game.simulator.render()  # type: ignore[attr-defined]
+        picture = game.simulator.render()
     except (ImportError, AttributeError, RuntimeError) as error:
         pytest.skip(f"no EGL here: {error}")
     assert picture.shape == (480, 480, 3) and picture.std() > 0

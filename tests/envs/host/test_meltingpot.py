@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tarfile
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from covey.envs.host import meltingpot
 from covey.envs.host.meltingpot import NEEDED, MeltingPotConfig
 from covey.errors import MissingExtra, MissingPackage, UsageError
 from covey.registry import tasks
+from covey.specs import Discrete
 
 GROUP = "agents"
 ARCHIVE = "dm-meltingpot==2.4.1"
@@ -49,7 +51,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def world(game: Play) -> np.ndarray:
-    return game.simulator.render()  # type: ignore[attr-defined,no-any-return]
+    picture: np.ndarray = game.simulator.render()
+    return picture
 
 
 def test_the_repeated_dilemma(folder: str) -> None:
@@ -59,7 +62,7 @@ def test_the_repeated_dilemma(folder: str) -> None:
     """
     one, other = (play(DILEMMA, path=folder, time_limit=6, number=number) for number in (0, 1))
     group = one.spec.groups[GROUP]
-    assert group.num_agents == 2 and group.action.num_actions == 8
+    assert group.num_agents == 2 and group.action == Discrete(8)
     assert group.observation_shape == {
         "INTERACTION_INVENTORIES": (2, 2),
         "INVENTORY": (2,),
@@ -91,7 +94,7 @@ def test_tensorflow_was_not_there_and_is_not_now(folder: str) -> None:
 def test_an_ending_of_the_substrate_is_one(folder: str) -> None:
     """Its own limit, put back to 3 steps, stands for the endings by chance of matrix games."""
     game = play(DILEMMA, path=folder, time_limit=50)
-    players = game.simulator.environment  # type: ignore[attr-defined]
+    players = game.simulator.environment
     players._config = meltingpot.limited(players._library, DILEMMA.partition("/")[2], 3)
     game.simulator.reset(1)
     for step in range(1, 4):
@@ -158,7 +161,7 @@ def test_every_substrate_has_a_task_with_its_own_limit(folder: str) -> None:
         ({"observations": ("SMELL",)}, "task.observations: .* has no SMELL; it has COLLECTIVE_REWARD, INTERACTION_"),
     ],
 )
-def test_what_a_substrate_does_not_have(folder: str, fields: dict[str, tuple[str]], message: str) -> None:
+def test_what_a_substrate_does_not_have(folder: str, fields: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         play(DILEMMA, path=folder, **fields)
 

@@ -19,6 +19,7 @@ from playing import Play, assert_equal, play
 from covey.envs.host.starcraft import ARMIES, armies
 from covey.errors import MissingPackage, UsageError
 from covey.registry import build_config, tasks
+from covey.specs import Discrete
 
 GROUP = "agents"
 STOP = 1
@@ -57,7 +58,7 @@ def battle(path: Path, **fields: Any) -> Play:
 def test_spec_and_masks(smacv2: Path) -> None:
     game = battle(smacv2)
     group = game.spec.groups[GROUP]
-    assert (group.num_agents, group.observation_shape, group.action.num_actions) == (3, (3,), 8)
+    assert (group.num_agents, group.observation_shape, group.action) == (3, (3,), Discrete(8))
     assert game.spec.state_shape == (4,) and group.shared_reward
     np.testing.assert_array_equal(game.groups[GROUP]["action_mask"][0], [False] + [True] * 7)
 
@@ -97,7 +98,7 @@ def test_a_game_that_was_lost_and_started_again_is_no_defeat(smacv2: Path) -> No
 
 def test_what_the_game_is_told(smacv2: Path) -> None:
     game = battle(smacv2, conic_fov=True)
-    told = game.simulator.environment.unwrapped.game.kwargs  # type: ignore[attr-defined]
+    told = game.simulator.environment.unwrapped.game.kwargs
     assert told["map_name"] == "10gen_terran" and told["conic_fov"] and told["difficulty"] == "7"
     assert told["capability_config"]["n_units"] == 3 and told["capability_config"]["n_enemies"] == 2
 
@@ -130,7 +131,7 @@ def test_the_game_must_be_there(smacv2: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_masks_decide_how_many_actions_there_are(smaclite: Path) -> None:
     game = play("smaclite/2s3z", path=str(smaclite))
-    assert game.spec.groups[GROUP].action.num_actions == 8 and game.spec.state_shape == (2,)
+    assert game.spec.groups[GROUP].action == Discrete(8) and game.spec.state_shape == (2,)
     for _ in range(10):
         game.advance()  # the stand-in refuses what a mask does not allow
 

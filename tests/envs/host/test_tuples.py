@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -22,10 +22,8 @@ GROUP = "agents"
 FORWARD, LEFT, RIGHT, TOGGLE = 1, 2, 3, 4
 
 
-class Duo(gymnasium.Env):
+class Duo(gymnasium.Env[Any, Any]):
     """Two agents see the step and their action. `how` says in which of the usual ways it answers."""
-
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"]}
 
     def __init__(self, how: str = "lists", limit: int = 100):
         self.how, self.limit, self.elapsed = how, limit, 0
@@ -55,7 +53,7 @@ class Duo(gymnasium.Env):
         return tuple(np.array([self.elapsed, action], np.float64) for action in actions)
 
 
-gymnasium.register("covey-duo-v0", entry_point=Duo, kwargs={"how": "lists"})
+gymnasium.register("covey-duo-v0", entry_point=lambda **arguments: Duo(**arguments), kwargs={"how": "lists"})
 
 
 def duo(how: str, **fields: Any) -> Play:
@@ -141,7 +139,7 @@ def test_the_same_seed_gives_the_same_steps_and_another_one_others(name: str) ->
         one.choose()
         same.advance(**one.actions)
         one.episodes.advance()
-    assert starts_differ and one.simulator.render().std() > 0  # type: ignore[attr-defined]
+    assert starts_differ and one.simulator.render().std() > 0
 
 
 @pytest.mark.parametrize("name", ["robotic_warehouse/tiny-2ag", "foraging/15x15-4p-3f"])
@@ -178,7 +176,8 @@ def test_the_package_itself_calls_its_limit_an_ending() -> None:
 def test_ready_tasks_are_made_as_the_package_registers_them(name: str) -> None:
     suite, _, short = name.partition("/")
     if suite == "robotic_warehouse":
-        registered, ours = f"rware:rware-{short}-v2", {"max_steps": None}
+        ours: dict[str, Any] = {"max_steps": None}
+        registered = f"rware:rware-{short}-v2"
     else:
         parts = short.split("-")
         sight, parts = ("-2s", parts[1:]) if parts[0] == "2s" else ("", parts)
@@ -197,7 +196,7 @@ def test_ready_tasks_are_made_as_the_package_registers_them(name: str) -> None:
 
 def carry_to_the_goal(game: Play) -> float:
     """Puts robot 0 with a requested shelf next to a goal, facing it, and drives there; returns what was earned."""
-    warehouse = game.simulator.environment.unwrapped  # type: ignore[attr-defined]
+    warehouse = game.simulator.environment.unwrapped
     from rware.warehouse import Direction
 
     column, row = warehouse.goals[0]
@@ -240,15 +239,15 @@ def test_bits_to_send_are_further_choices() -> None:
 def test_food_that_is_eaten_ends_the_episode_and_is_counted_in_levels() -> None:
     game = play("foraging/8x8-2p-1f")
     assert game.spec.groups[GROUP].action == Discrete(6)
-    world = game.simulator.environment.unwrapped  # type: ignore[attr-defined]
+    world = game.simulator.environment.unwrapped
     world.field[...] = 0
     world.field[3, 3] = 2
     world._food_spawned = 2.0
-    game.simulator._levels = 2.0  # type: ignore[attr-defined]
+    game.simulator._levels = 2.0
     world.players[0].position, world.players[1].position = (3, 2), (3, 4)
     world.players[0].level, world.players[1].level = 1, 1
     world._gen_valid_moves()
-    assert game.simulator.measure() == {"food_eaten": 0}  # type: ignore[attr-defined]
+    assert game.simulator.measure() == {"food_eaten": 0}
     game.advance(agents=[5, 5])
     np.testing.assert_array_equal(game.groups[GROUP]["reward"], [0.5, 0.5])
     assert game.step["metrics"]["food_eaten"] == 1
