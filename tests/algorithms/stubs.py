@@ -7,9 +7,9 @@ from typing import Any
 import jax.numpy as jnp
 
 from covey.algorithms.base import Context, Hooks
-from covey.algorithms.policies import Evaluated, Sampled, TeamPolicy
+from covey.algorithms.policies import Evaluated, Inputs, Sampled, TeamPolicy
 from covey.networks.network import make_model
-from covey.types import Network, Transition
+from covey.types import Array, Key, Network, Transition
 
 GROUP = "agents"
 
@@ -59,14 +59,15 @@ def constant_network(num_agents: int) -> Network:
 def told_policy() -> TeamPolicy:
     """Its parameters say what it answers: `log_prob`, `entropy` and `output`, and to an observation `w · o`."""
 
-    def rate(params, inputs):
-        return inputs.critic_input[..., 0] * params["critic"]["output"]
+    def rate(params: Any, inputs: Inputs) -> Array:
+        output: Array = inputs.critic_input[..., 0] * params["critic"]["output"]
+        return output
 
-    def evaluate(params, inputs, carry, raw_action, noise):
+    def evaluate(params: Any, inputs: Inputs, carry: Any, raw_action: Array, noise: Array | None) -> Evaluated:
         actor, critic = params["actor"], params["critic"]
         return Evaluated(log_prob=actor["log_prob"], entropy=actor["entropy"], output=critic["output"])
 
-    def sample(params, inputs, carry, key, explore):
+    def sample(params: Any, inputs: Inputs, carry: Any, key: Key, explore: bool) -> tuple[Sampled, Any]:
         output = rate(params, inputs)
         zeros = jnp.zeros_like(output)
         return Sampled(raw_action=zeros.astype(jnp.int32), log_prob=zeros, output=output), carry

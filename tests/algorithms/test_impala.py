@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import MakeTeam
 from stubs import context, told_policy, transitions
 
 from covey.algorithms.base import Hooks, make_algorithm, make_optimiser
@@ -38,7 +39,7 @@ from covey.loops.rollout import collect, init_actor
 from covey.networks.network import make_model
 from covey.ops.normalisation import Moments, batch_moments
 from covey.ops.schedules import Schedule
-from covey.types import Batch, Discrete, EnvSpec, GroupSpec
+from covey.types import Batch, Discrete, EnvSpec, GroupSpec, Key, TimeStep
 
 GAMMA = 0.9
 DISCOUNT = f"algorithm.gamma={GAMMA}"
@@ -79,20 +80,20 @@ def values_of(team: Any, **options: Any) -> tuple[Any, np.ndarray]:
 # --------------------------------------------------------------------------------------------------- values by probe
 
 
-def test_constant_reward_is_worth_one(trained):
+def test_constant_reward_is_worth_one(trained: MakeTeam) -> None:
     _, values = values_of(trained("probe/constant", DISCOUNT, algorithm="impala", iterations=30))
     np.testing.assert_allclose(values, 1.0, atol=0.02)
 
 
 @mostly_slow
-def test_an_observed_reward_is_worth_what_is_seen(trained, sees, model):
+def test_an_observed_reward_is_worth_what_is_seen(trained: MakeTeam, sees: str, model: str) -> None:
     see = f"algorithm.critic_sees={sees}"
     played, values = values_of(trained("probe/observed", DISCOUNT, see, algorithm="impala", model=model, iterations=80))
     np.testing.assert_allclose(values, played.observation[..., 0], atol=0.1)
 
 
 @mostly_slow
-def test_a_delayed_reward_is_discounted(trained, sees, model):
+def test_a_delayed_reward_is_discounted(trained: MakeTeam, sees: str, model: str) -> None:
     see = f"algorithm.critic_sees={sees}"
     played, values = values_of(trained("probe/delayed", DISCOUNT, see, algorithm="impala", model=model, iterations=80))
     seen = played.observation[..., 0]
@@ -102,7 +103,7 @@ def test_a_delayed_reward_is_discounted(trained, sees, model):
 
 @pytest.mark.parametrize("popart", ["true", pytest.param("false", marks=slow)])
 @cases
-def test_a_time_limit_is_no_end(trained, sees, model, popart):
+def test_a_time_limit_is_no_end(trained: MakeTeam, sees: str, model: str, popart: str) -> None:
     """Worth 1 / (1 − γ), within 2%. Taking the cut for a termination would give at most 4.1 with five steps left."""
     team = trained(
         "probe/truncation",
@@ -121,7 +122,7 @@ def test_a_time_limit_is_no_end(trained, sees, model, popart):
 
 
 @cases
-def test_the_dead_leave_no_trace(trained, sees, model):
+def test_the_dead_leave_no_trace(trained: MakeTeam, sees: str, model: str) -> None:
     """Agents are worth their own steps left; the 100s that a dead agent is offered reach neither value nor policy."""
     see = f"algorithm.critic_sees={sees}"
     team = trained("probe/death", DISCOUNT, see, algorithm="impala", model=model, iterations=150)
@@ -137,7 +138,7 @@ def test_the_dead_leave_no_trace(trained, sees, model):
 
 
 @mostly_slow
-def test_copy(trained, sees, model):
+def test_copy(trained: MakeTeam, sees: str, model: str) -> None:
     team = trained("probe/copy", f"algorithm.critic_sees={sees}", algorithm="impala", model=model, iterations=60)
     assert team.returns()[GROUP] >= 0.95
     assert team.returns(deterministic=False)[GROUP] >= 0.9
@@ -145,13 +146,13 @@ def test_copy(trained, sees, model):
 
 @slow
 @pytest.mark.parametrize("fields", ["algorithm.popart=false", "algorithm.advantage_normalisation=none"])
-def test_copy_as_in_the_paper(trained, fields):
+def test_copy_as_in_the_paper(trained: MakeTeam, fields: str) -> None:
     team = trained("probe/copy", "algorithm.lr=1e-2", fields, algorithm="impala", iterations=100)
     assert team.returns()[GROUP] >= 0.95
 
 
 @mostly_slow
-def test_masked_actions_are_never_taken(trained, sees, model):
+def test_masked_actions_are_never_taken(trained: MakeTeam, sees: str, model: str) -> None:
     """In training neither: an episode is one step, so a single illegal action would show in a mean above 1."""
     team = trained("probe/masked", f"algorithm.critic_sees={sees}", algorithm="impala", model=model, iterations=60)
     assert team.returns()[GROUP] == 1.0
@@ -159,18 +160,18 @@ def test_masked_actions_are_never_taken(trained, sees, model):
     assert team.metrics["collection/mean_return"].max() <= 1.0
 
 
-def test_many_choices(trained):
+def test_many_choices(trained: MakeTeam) -> None:
     assert trained("probe/choices", algorithm="impala", iterations=120).returns()[GROUP] >= 0.95
 
 
-def test_continuous_target(trained):
+def test_continuous_target(trained: MakeTeam) -> None:
     team = trained("probe/target", "algorithm.entropy_coef=0.0", algorithm="impala", iterations=150)
     assert team.returns()[GROUP] >= 0.9
 
 
 @slow
 @pytest.mark.parametrize("sees", ["own", "auto"])
-def test_memory_needs_memory(trained, sees):
+def test_memory_needs_memory(trained: MakeTeam, sees: str) -> None:
     fields = ("algorithm.lr=1e-2", f"algorithm.critic_sees={sees}")
     options = {"algorithm": "impala", "rollout_length": 10, "num_envs": 64}
     with_memory = trained("probe/memory", *fields, model="gru", iterations=150, **options)
@@ -179,7 +180,7 @@ def test_memory_needs_memory(trained, sees):
     assert without.returns(num_episodes=1024)[GROUP] <= 0.6
 
 
-def test_unlike_groups_learn_side_by_side(trained):
+def test_unlike_groups_learn_side_by_side(trained: MakeTeam) -> None:
     team = trained("probe/groups", algorithm="impala", iterations=60)
     returns = team.returns(num_episodes=2048)
     assert returns["copiers"] >= 0.95
@@ -187,22 +188,22 @@ def test_unlike_groups_learn_side_by_side(trained):
 
 
 @slow
-def test_it_learns_beside_ppo(trained):
+def test_it_learns_beside_ppo(trained: MakeTeam) -> None:
     """One group learns by IMPALA and the other by PPO, both with a memory of whole rollouts."""
     fields = ("algorithm.groups.guessers=ippo", "algorithm.num_minibatches=2")
     team = trained("probe/groups", *fields, algorithm="impala", model="gru", iterations=60)
     assert team.returns(num_episodes=512)["copiers"] >= 0.95
 
 
-def test_an_end_without_a_word_is_a_cut(fresh):
+def test_an_end_without_a_word_is_a_cut(fresh: MakeTeam) -> None:
     """Episodes of one step: those from 1 pay 1 and terminate; those from −1 lead to 1, and end without a word."""
 
     class Unexplained(CopyAction):
-        def reset(self, key):
+        def reset(self, key: Key) -> tuple[Any, TimeStep]:
             seen, timestep = super().reset(key)
             return seen, timestep
 
-        def step(self, state, action, key):
+        def step(self, state: Any, action: dict[str, jax.Array], key: Key) -> tuple[Any, TimeStep]:
             pays = state > 0
             timestep = next_step(
                 {GROUP: jnp.ones((self.agents, 1))},
@@ -219,11 +220,11 @@ def test_an_end_without_a_word_is_a_cut(fresh):
     np.testing.assert_allclose(values[seen == 0], GAMMA, atol=0.05)  # across the border it would be less
 
 
-def test_a_joint_critic_sees_the_others(fresh):
+def test_a_joint_critic_sees_the_others(fresh: MakeTeam) -> None:
     """The reward is what the other agent sees, which is independent of what one sees oneself."""
 
     class Others(CopyAction):
-        def step(self, state, action, key):
+        def step(self, state: Any, action: dict[str, jax.Array], key: Key) -> tuple[Any, TimeStep]:
             return state, next_step({GROUP: state[:, None]}, {GROUP: state[::-1]}, terminated=jnp.ones((), bool))
 
     env = AgentIds(TimeLimit(Others(ProbeConfig()), 10))
@@ -242,7 +243,7 @@ def test_a_joint_critic_sees_the_others(fresh):
         *(pytest.param("gru", "joint", marks=slow), pytest.param("lstm", "own", marks=slow)),
     ],
 )
-def test_what_was_just_collected_has_ratios_of_one(fresh, model, sees):
+def test_what_was_just_collected_has_ratios_of_one(fresh: MakeTeam, model: str, sees: str) -> None:
     """In the second rollout too, whose sequences begin with carries from the first."""
     fields = ("algorithm.epochs=1", "algorithm.num_minibatches=1", f"algorithm.critic_sees={sees}")
     # Episodes of five steps do not line up with rollouts of eight.
@@ -252,7 +253,7 @@ def test_what_was_just_collected_has_ratios_of_one(fresh, model, sees):
     assert team.metrics[f"{GROUP}/clip_fraction"].max() == 0.0
 
 
-def test_divergence_is_seen_once_there_is_some(fresh):
+def test_divergence_is_seen_once_there_is_some(fresh: MakeTeam) -> None:
     """The test above can fail: after a first minibatch there is a divergence."""
     team = fresh("probe/memory", "algorithm.epochs=2", model="gru", iterations=3, num_envs=8, algorithm="impala")
     assert team.metrics[f"{GROUP}/kl"].min() > 1e-6
@@ -260,7 +261,7 @@ def test_divergence_is_seen_once_there_is_some(fresh):
 
 
 @pytest.mark.parametrize("model", ["mlp", "gru"])
-def test_true_successors_are_seen_with_the_memory_of_their_episode(fresh, model):
+def test_true_successors_are_seen_with_the_memory_of_their_episode(fresh: MakeTeam, model: str) -> None:
     """Rollouts of eight steps, episodes cut after five: each successor is what acting on would have shown."""
     team = fresh("probe/truncation", "task.time_limit=5", algorithm="impala", model=model, iterations=2, num_envs=8)
     impala, state = bundle_of(team), team.learner[GROUP]
@@ -295,7 +296,7 @@ def test_true_successors_are_seen_with_the_memory_of_their_episode(fresh, model)
 
 @pytest.mark.parametrize("sees", ["own", "joint"])
 @pytest.mark.parametrize("shared", ["true", "false"])
-def test_popart_keeps_every_value(fresh, sees, shared):
+def test_popart_keeps_every_value(fresh: MakeTeam, sees: str, shared: str) -> None:
     """Moments move far, the critic's outputs with them, and no value changes."""
     fields = (f"algorithm.critic_sees={sees}", f"algorithm.share_critic_parameters={shared}")
     team = fresh("probe/observed", *fields, algorithm="impala", iterations=3)
@@ -319,7 +320,7 @@ def test_popart_keeps_every_value(fresh, sees, shared):
     jax.tree.map(np.testing.assert_array_equal, before["actor"], after["actor"])
 
 
-def test_the_first_moments_are_adopted(fresh):
+def test_the_first_moments_are_adopted(fresh: MakeTeam) -> None:
     """A critic that has learned nothing starts around the mean of the first targets, with their deviation."""
     team = fresh("probe/observed", algorithm="impala", iterations=0)
     impala, state = bundle_of(team), team.learner[GROUP]
@@ -330,7 +331,7 @@ def test_the_first_moments_are_adopted(fresh):
     jax.tree.map(np.testing.assert_array_equal, moved.value_moments, expected)
 
 
-def test_rewards_of_any_size_are_learned(fresh):
+def test_rewards_of_any_size_are_learned(fresh: MakeTeam) -> None:
     hooks = Hooks(batch=lambda group, t: dataclasses.replace(t, reward=1e4 * t.reward - 3e4))
     team = fresh("probe/observed", DISCOUNT, algorithm="impala", iterations=80, hooks=hooks)
     played, values = values_of(team)
@@ -353,30 +354,30 @@ def test_rewards_of_any_size_are_learned(fresh):
         ("advantage_normalisation", AdvantageNormalisation.batch),
     ],
 )
-def test_impossible_values_are_refused(field, value):
+def test_impossible_values_are_refused(field: str, value: Any) -> None:
     with pytest.raises(ValueError, match=field):
         dataclasses.replace(IMPALA, **{field: value})
 
 
-def test_minibatches_must_divide_the_environments(fresh):
+def test_minibatches_must_divide_the_environments(fresh: MakeTeam) -> None:
     with pytest.raises(UsageError, match="num_envs=8 is no multiple of num_minibatches=3; 2 or 4 would divide it"):
         fresh("probe/copy", "algorithm.num_minibatches=3", algorithm="impala", iterations=1, num_envs=8)
     with pytest.raises(ValueError, match="8 minibatches do not divide 4 environments"):
         fresh("probe/copy", "algorithm.num_minibatches=8", algorithm="impala", iterations=1, num_envs=8, num_devices=2)
 
 
-def test_schedules_reach_the_optimiser(fresh):
+def test_schedules_reach_the_optimiser(fresh: MakeTeam) -> None:
     fields = ("algorithm.lr_schedule=linear", "algorithm.lr=1e-2")
     linear = fresh("probe/copy", *fields, algorithm="impala", iterations=4)
     np.testing.assert_allclose(linear.metrics[f"{GROUP}/lr"], [1e-2, 7.5e-3, 5e-3, 2.5e-3], rtol=1e-5)
 
 
-def test_a_loss_hook_is_part_of_the_gradient(fresh):
+def test_a_loss_hook_is_part_of_the_gradient(fresh: MakeTeam) -> None:
     """A strong pull of all parameters to zero leaves none of them far from it, and its metric is reported."""
 
-    def pull(group, params, samples):
+    def pull(group: str, params: Any, samples: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
         assert group == GROUP and samples.reset.ndim == 2
-        size = sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(params))
+        size = sum((jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(params)), jnp.float32(0))
         return 100.0 * size, {"size": size}
 
     fields = ("algorithm.lr=1e-2", "algorithm.popart=false")
@@ -386,13 +387,13 @@ def test_a_loss_hook_is_part_of_the_gradient(fresh):
 
 
 @slow
-def test_two_devices_keep_one_learner(fresh):
+def test_two_devices_keep_one_learner(fresh: MakeTeam) -> None:
     """Gradients and moments are those of both: moments of one device alone would drift apart, and values with them."""
     team = fresh("probe/death", DISCOUNT, algorithm="impala", iterations=100, num_devices=2)
     for leaf in jax.tree.leaves(team.learner[GROUP]):
         copies = [np.asarray(shard.data) for shard in leaf.addressable_shards]
         assert len(copies) == 2
-        np.testing.assert_array_equal(*copies)
+        np.testing.assert_array_equal(copies[0], copies[1])
     _, values = values_of(team, num_steps=4)
     np.testing.assert_allclose(values[0, :, 1], np.sum(GAMMA ** np.arange(4)), rtol=0.06)
 
@@ -465,7 +466,7 @@ def loss_by_hand(params: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
     return impala_loss(params, told_impala(3), samples, moments, COEFFICIENTS)
 
 
-def test_impala_loss_by_hand():
+def test_impala_loss_by_hand() -> None:
     loss, metrics = loss_by_hand(NEW)
     policy_loss = -(1.0 * 2.0 * np.log(1.5) + 0.5 * -3.0 * np.log(0.5)) / 2
     assert float(metrics["policy_loss"]) == pytest.approx(policy_loss, rel=1e-5)
@@ -477,7 +478,7 @@ def test_impala_loss_by_hand():
     assert float(loss) == pytest.approx(policy_loss - 0.1 * 0.4 + 0.5 * 4.5, rel=1e-5)
 
 
-def test_the_slope_of_the_impala_loss_by_hand():
+def test_the_slope_of_the_impala_loss_by_hand() -> None:
     """The policy's is ρ A, and no more: the weight itself has no gradient."""
     grads = jax.grad(lambda params: loss_by_hand(params)[0])(NEW)
     np.testing.assert_allclose(grads["actor"]["log_prob"][0, 0], [-2.0 / 2, 1.5 / 2, 0.0], rtol=1e-6)
@@ -516,7 +517,7 @@ def trajectories_by_hand(impala: Impala) -> tuple[Any, Trajectories]:
 
 
 @pytest.mark.parametrize("worth", [1.0, 2.0])
-def test_samples_by_hand(worth):
+def test_samples_by_hand(worth: float) -> None:
     """A critic that says `worth` times what is seen; γ = ½. Ratios are 2, ½ and 1, so that ρ = c = 1, ½ and 1."""
     impala = told_impala(2, popart=False)
     state, trajectories = trajectories_by_hand(impala)
@@ -535,7 +536,7 @@ def test_samples_by_hand(worth):
     np.testing.assert_allclose(samples.weight[:, 0], [[1.2, 1.2], [1.2, 0.0], [1.2, 1.2]], rtol=1e-6)
 
 
-def test_samples_are_in_units_of_the_return():
+def test_samples_are_in_units_of_the_return() -> None:
     impala = told_impala(2)
     state, trajectories = trajectories_by_hand(impala)
     moments = Moments(weight=jnp.ones(()), mean=jnp.float32(10.0), variance=jnp.float32(4.0))
@@ -544,7 +545,7 @@ def test_samples_are_in_units_of_the_return():
     np.testing.assert_allclose(samples.target[2, 0, 0], 1.0 + 0.5 * 18.0, rtol=1e-6)
 
 
-def test_advantages_are_normalised_by_hand():
+def test_advantages_are_normalised_by_hand() -> None:
     samples = told_samples([[[0.0, 0.0, 0.0]]], advantage=[[[1.0, 3.0, 99.0]]], weight=[[[1.5, 1.5, 0.0]]])
     moments = Moments(weight=jnp.ones(()), mean=jnp.float32(10.0), variance=jnp.float32(4.0))
     none = AdvantageNormalisation.none
@@ -559,7 +560,7 @@ def test_advantages_are_normalised_by_hand():
         np.testing.assert_allclose(normalised.advantage[0, 0, :2], expected, rtol=1e-5)
 
 
-def test_a_minibatch_is_its_environments_and_no_others():
+def test_a_minibatch_is_its_environments_and_no_others() -> None:
     """Adam's first step is as long as the learning rate, against the slope: the critic's values are above their
     targets, and more entropy is better. The environment that is left out would make everything NaN."""
     impala = told_impala(1, popart=False)
@@ -595,11 +596,11 @@ def learn_with_lag(name: str, lag: int, iterations: int) -> tuple[float, float]:
     end, and the mean of the value targets, a running one."""
     env = make_env("probe/copy")
     model = make_model("mlp", layers=(32,))
-    fields = {"lr": 1e-2, "lr_schedule": Schedule.constant, "epochs": 4, "num_minibatches": 2}
+    fields: dict[str, Any] = {"lr": 1e-2, "lr_schedule": Schedule.constant, "epochs": 4, "num_minibatches": 2}
     algorithm = make_algorithm(name, env.spec, model=model, **fields)
     batched = BatchedEnv(env=env, num_envs=32)
 
-    def iteration(carry: Any, key: jax.Array) -> tuple[Any, jax.Array]:
+    def iteration(carry: Any, key: jax.Array) -> tuple[Any, None]:
         state, published, actor = carry
         oldest = jax.tree.map(lambda x: x[0], published)
         key_collect, key_update = jax.random.split(key)
@@ -623,7 +624,7 @@ def learn_with_lag(name: str, lag: int, iterations: int) -> tuple[float, float]:
     return tuple(map(float, learn(jax.random.key(0))))  # type: ignore[return-value]
 
 
-def test_old_batches_teach_impala_what_they_do_not_teach_ppo():
+def test_old_batches_teach_impala_what_they_do_not_teach_ppo() -> None:
     """All thirty batches are by the first policy, which acts at random. V-trace learns the best one from them, and what
     that is worth. PPO may not go farther from it than its clip allows, and learns what the old one is worth."""
     returns, worth = learn_with_lag("impala", 30, 30)
@@ -635,6 +636,6 @@ def test_old_batches_teach_impala_what_they_do_not_teach_ppo():
 
 
 @slow
-def test_ppo_learns_from_new_batches_what_old_ones_did_not_teach_it():
+def test_ppo_learns_from_new_batches_what_old_ones_did_not_teach_it() -> None:
     returns, _ = learn_with_lag("ippo", 0, 30)
     assert returns >= 0.95

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +27,7 @@ from covey.ops.normalisation import Moments
 from covey.types import Batch, Discrete, EnvSpec, GroupSpec, Transition
 
 
-def told(sees: CriticSees, **fields: object) -> OnPolicy:
+def told(sees: CriticSees, **fields: Any) -> OnPolicy:
     """For two agents that see one number each, in a team with one that sees two."""
     config = OnPolicyConfig(**fields)
     groups = {
@@ -76,7 +77,7 @@ def acting_with(op: OnPolicy) -> OnPolicyActing:
         (CriticSees.state, [7.0], [8.0]),
     ],
 )
-def test_steps_and_their_successors(sees, now, following):
+def test_steps_and_their_successors(sees: CriticSees, now: Any, following: Any) -> None:
     """At the successor, an episode that ended has its memory still."""
     op, by_group = told(sees), steps()
     acting, own = acting_with(op), by_group[GROUP]
@@ -88,7 +89,7 @@ def test_steps_and_their_successors(sees, now, following):
     assert inputs.reset.all() and not successors.reset.any()
 
 
-def test_samples_begin_with_what_was_done():
+def test_samples_begin_with_what_was_done() -> None:
     op = told(CriticSees.own)
     collected = collected_steps(op, acting_with(op), Batch(transitions=steps()), jax.random.key(0))
     np.testing.assert_array_equal(collected.raw_action, [[[1, 0]]])
@@ -98,7 +99,7 @@ def test_samples_begin_with_what_was_done():
 
 
 @pytest.mark.parametrize("normalised", [True, False])
-def test_moments_are_of_the_living_where_they_are_asked_for(normalised):
+def test_moments_are_of_the_living_where_they_are_asked_for(normalised: bool) -> None:
     op = told(CriticSees.joint, observation_normalisation=normalised)
     before = acting_with(op)
     after = update_input_moments(op, before, steps(), None)

@@ -94,7 +94,7 @@ def test_one_output_is_everybodys() -> None:
 
 @pytest.mark.parametrize("sees", [CriticSees.own, CriticSees.joint])
 @pytest.mark.parametrize("outputs", CriticOutputs)
-def test_the_critic_in_other_units_and_at_successors(sees, outputs):
+def test_the_critic_in_other_units_and_at_successors(sees: CriticSees, outputs: CriticOutputs) -> None:
     policy, shown = make(ACTIONS["discrete"], sees, outputs), inputs(sees)
     params, carry = policy.init(jax.random.key(0)), policy.initial_carry(ENVS)
     before = policy.evaluate_critic(params, shown, carry)

@@ -253,7 +253,7 @@ def test_a_model_that_loses_axes_is_named() -> None:
 
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize(("centralised", "share_parameters"), SHARING)
-def test_rescaled_outputs(name, centralised, share_parameters):
+def test_rescaled_outputs(name: str, centralised: bool, share_parameters: bool) -> None:
     """Only the head differs, and outputs of any size are what was asked for."""
     network, params, inputs = make(name, centralised=centralised, share_parameters=share_parameters)
     rescaled = rescale_outputs(params, jnp.float32(3.0), jnp.float32(-70.0))
@@ -265,7 +265,7 @@ def test_rescaled_outputs(name, centralised, share_parameters):
 
 @pytest.mark.parametrize("centralised", [False, True])
 @pytest.mark.parametrize("share_parameters", [False, True])
-def test_rescaled_outputs_of_a_model_that_reads_the_team(centralised, share_parameters):
+def test_rescaled_outputs_of_a_model_that_reads_the_team(centralised: bool, share_parameters: bool) -> None:
     network = make_network(
         make_model("deepsets", layers=(8,), layers_after=(8,)),
         input_shape=(3 * AGENTS,) if centralised else (3,),
@@ -285,7 +285,7 @@ def test_rescaled_outputs_of_a_model_that_reads_the_team(centralised, share_para
 
 
 @pytest.mark.parametrize("name", ["mlp", "gru"])
-def test_successors_are_the_next_steps_unless_an_episode_was_cut(name):
+def test_successors_are_the_next_steps_unless_an_episode_was_cut(name: str) -> None:
     """Both ways give the same where episodes go on or terminate. Where one is cut, only one of them sees its end."""
     network, params, inputs = make(name)
     following = jax.random.normal(jax.random.key(2), inputs.shape[1:])

@@ -101,7 +101,7 @@ def test_moments_over_two_devices_are_those_of_all() -> None:
     check(over(jnp.array(x), jnp.array(mask)), x[mask])
 
 
-def test_a_change_of_units_by_hand():
+def test_a_change_of_units_by_hand() -> None:
     """4 is 1 under a mean of 2 and a deviation of 2, and 0 under a mean of 4 and a deviation of 4."""
     old = Moments(weight=jnp.ones(()), mean=jnp.float32(2.0), variance=jnp.float32(4.0))
     new = Moments(weight=jnp.ones(()), mean=jnp.float32(4.0), variance=jnp.float32(16.0))

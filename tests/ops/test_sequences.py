@@ -18,7 +18,7 @@ class Both:
     carry: jax.Array | tuple[()]
 
 
-def test_environments_are_taken_with_all_their_steps():
+def test_environments_are_taken_with_all_their_steps() -> None:
     steps = jnp.arange(3)[:, None] * 100 + jnp.arange(4)[None]  # 100 t + b
     taken = take_environments(Both(steps=steps, carry=jnp.arange(4) * 10), jnp.array([2, 0]))
     np.testing.assert_array_equal(taken.steps, [[2, 0], [102, 100], [202, 200]])

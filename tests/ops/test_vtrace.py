@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,16 +18,27 @@ from covey.ops.targets import n_step_targets
 from covey.ops.vtrace import vtrace
 
 
-def plain_vtrace(reward, value, next_value, ratio, terminated, last, gamma, vtrace_lambda, rho_bar, c_bar):
+def plain_vtrace(
+    reward: np.ndarray,
+    value: np.ndarray,
+    next_value: np.ndarray,
+    ratio: np.ndarray,
+    terminated: np.ndarray,
+    last: np.ndarray,
+    gamma: float,
+    vtrace_lambda: float,
+    rho_bar: float,
+    c_bar: float,
+) -> tuple[np.ndarray, np.ndarray]:
     """Equation 1, as the sum that it is: for each step, over all that follow in its episode."""
     advantage, target = np.zeros_like(reward), np.zeros_like(reward)
     num_steps = reward.shape[0]
     for index in np.ndindex(reward.shape[1:]):
         at = [(t, *index) for t in range(num_steps)]
 
-        def delta(t, at=at):
+        def delta(t: int, at: list[tuple[int, ...]] = at) -> float:
             bootstrap = 0.0 if terminated[at[t]] else gamma * next_value[at[t]]
-            return min(rho_bar, ratio[at[t]]) * (reward[at[t]] + bootstrap - value[at[t]])
+            return float(min(rho_bar, ratio[at[t]]) * (reward[at[t]] + bootstrap - value[at[t]]))
 
         for t in reversed(range(num_steps)):
             total, factor = value[at[t]], 1.0
@@ -59,8 +71,16 @@ def plain_vtrace(reward, value, next_value, ratio, terminated, last, gamma, vtra
         ({}, (0, 0, 1), (0, 0, 1), (1.25, 3.0, 3.0), (1.25, 1.5, 3.0)),  # terminated at the end: 4 − 1
     ],
 )
-def test_vtrace_by_hand(fields, terminated, last, advantages, errors):
-    column = lambda values: jnp.array(values, jnp.float32)[:, None]  # noqa: E731
+def test_vtrace_by_hand(
+    fields: dict[str, float],
+    terminated: tuple[int, int, int],
+    last: tuple[int, int, int],
+    advantages: tuple[float, float, float],
+    errors: tuple[float, float, float],
+) -> None:
+    def column(values: Any) -> jax.Array:
+        return jnp.array(values, jnp.float32)[:, None]
+
     advantage, target = vtrace(
         column([1, 2, 4]),
         column([1, 1, 1]),
@@ -71,11 +91,14 @@ def test_vtrace_by_hand(fields, terminated, last, advantages, errors):
         gamma=0.5,
         **fields,
     )
-    np.testing.assert_array_equal(advantage[:, 0], np.float32(advantages))
-    np.testing.assert_array_equal(target[:, 0], np.float32(errors) + 1)
+    np.testing.assert_array_equal(advantage[:, 0], np.array(advantages, np.float32))
+    np.testing.assert_array_equal(target[:, 0], np.array(errors, np.float32) + 1)
 
 
-def made_up(shape, seed, ends="random"):
+Arrays = tuple[Any, Any, Any, Any, Any, Any]  # NumPy arrays, which these functions take as they do JAX's
+
+
+def made_up(shape: tuple[int, int, int], seed: int, ends: str = "random") -> Arrays:
     """Rewards, values, next values, ratios, terminations and ends."""
     rng = np.random.default_rng(seed)
     reward, value, next_value = rng.normal(size=(3, *shape)).astype(np.float32)
@@ -96,7 +119,9 @@ def made_up(shape, seed, ends="random"):
     clips=st.sampled_from([(1.0, 1.0), (2.0, 0.5), (100.0, 100.0)]),
     seed=st.integers(0, 2**16),
 )
-def test_vtrace_equals_a_plain_sum(shape, ends, gamma, vtrace_lambda, clips, seed):
+def test_vtrace_equals_a_plain_sum(
+    shape: tuple[int, int, int], ends: str, gamma: float, vtrace_lambda: float, clips: tuple[float, float], seed: int
+) -> None:
     arrays = made_up(shape, seed, ends)
     rho_bar, c_bar = clips
     got = vtrace(*arrays, gamma=gamma, vtrace_lambda=vtrace_lambda, rho_bar=rho_bar, c_bar=c_bar)
@@ -108,7 +133,7 @@ def test_vtrace_equals_a_plain_sum(shape, ends, gamma, vtrace_lambda, clips, see
 
 @pytest.mark.parametrize("vtrace_lambda", [1.0, 0.7])
 @pytest.mark.parametrize("rho_bar", [1.0, 2.5])
-def test_vtrace_equals_rlax_episode_by_episode(vtrace_lambda, rho_bar):
+def test_vtrace_equals_rlax_episode_by_episode(vtrace_lambda: float, rho_bar: float) -> None:
     """rlax knows terminations as a discount of zero. It knows no truncations, so it is given each episode alone."""
     import rlax
 
@@ -149,30 +174,29 @@ def test_vtrace_equals_rlax_episode_by_episode(vtrace_lambda, rho_bar):
 
 
 @pytest.mark.parametrize("vtrace_lambda", [0.0, 0.5, 1.0])
-def test_on_policy_it_is_gae(vtrace_lambda):
+def test_on_policy_it_is_gae(vtrace_lambda: float) -> None:
     reward, value, next_value, _, terminated, last = made_up((9, 4, 2), 1)
     # GAE's and V-trace's next step have the same value where an episode goes on.
-    ones = np.ones_like(reward)
+    ones: Any = np.ones_like(reward)
     ours = vtrace(reward, value, next_value, ones, terminated, last, gamma=0.9, vtrace_lambda=vtrace_lambda)
     theirs = gae(reward, value, next_value, terminated, last, gamma=0.9, gae_lambda=vtrace_lambda)
     for one, other in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
-def test_on_policy_with_lambda_one_targets_are_n_step_returns():
+def test_on_policy_with_lambda_one_targets_are_n_step_returns() -> None:
     """Big clips clip nothing; the rollout's end is where all of its returns bootstrap."""
     reward, value, next_value, _, terminated, last = made_up((5, 4, 2), 2)
     next_value[:-1] = np.where(last[:-1], next_value[:-1], value[1:])
-    _, target = vtrace(
-        reward, value, next_value, np.ones_like(reward), terminated, last, gamma=0.9, rho_bar=1e3, c_bar=1e3
-    )
+    ones: Any = np.ones_like(reward)
+    _, target = vtrace(reward, value, next_value, ones, terminated, last, gamma=0.9, rho_bar=1e3, c_bar=1e3)
     for t in range(5):
         tail = [x[t:] for x in (reward, next_value, terminated, last)]
         n_step = n_step_targets(*map(jnp.asarray, tail), gamma=0.9, num_steps=5 - t)[0]
         np.testing.assert_allclose(target[t], n_step, rtol=1e-4, atol=1e-5)
 
 
-def test_vtrace_compiled_equals_uncompiled():
+def test_vtrace_compiled_equals_uncompiled() -> None:
     arrays = [jnp.asarray(x) for x in made_up((7, 2, 3), 3)]
     run = functools.partial(vtrace, gamma=0.99, vtrace_lambda=0.95)
     compiled = jax.jit(run)(*arrays)
@@ -182,7 +206,7 @@ def test_vtrace_compiled_equals_uncompiled():
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
-def test_vtrace_does_not_look_into_the_next_episode():
+def test_vtrace_does_not_look_into_the_next_episode() -> None:
     """What follows a border, of either kind, changes nothing before it."""
     reward, value, next_value, ratio, _, _ = (jnp.asarray(x[:, :, 0]) for x in made_up((6, 1, 1), 4))
     for terminated in (True, False):
@@ -196,7 +220,7 @@ def test_vtrace_does_not_look_into_the_next_episode():
             assert not np.allclose(one[3:], other[3:])
 
 
-def test_actions_that_the_policy_would_not_take_teach_the_critic_nothing():
+def test_actions_that_the_policy_would_not_take_teach_the_critic_nothing() -> None:
     """A ratio of 0 leaves the value as it is, and nothing that follows reaches the steps before."""
     ones, no = jnp.ones((3, 1)), jnp.zeros((3, 1), bool)
     ratio = jnp.array([1.0, 0.0, 1.0])[:, None]
