@@ -223,6 +223,7 @@ def test_roles_are_read_from_the_field_and_kept_by_subclasses() -> None:
     [
         ("mappo", {"algorithm.epochs", "algorithm.num_minibatches", "algorithm.minibatch_size"}),
         ("pqn", {"algorithm.epochs", "algorithm.num_minibatches"}),
+        ("impala", {"algorithm.epochs", "algorithm.num_minibatches"}),
         ("qmix", {"experiment.updates", "experiment.buffer.batch_size"}),
     ],
 )
@@ -253,7 +254,8 @@ def test_each_field_of_an_experiment_has_its_role() -> None:
     length = {"experiment.frames", "experiment.schedule_frames"}
     assert resumable == watching | place | evaluating | length | {"jit"}
     of_experiment = {path for path in not_compared() if path.startswith("experiment.")}
-    assert of_experiment == watching | place | evaluating | {
+    actors = {f"experiment.actors.{name}" for name in ("where", "num", "step_seconds", "evaluation_copies")}
+    assert of_experiment == watching | place | evaluating | actors | {
         "experiment.frames",
         "experiment.best_by",
         "experiment.evaluation_deterministic",
