@@ -247,7 +247,7 @@ def test_a_critic_of_others_actions_needs_to_know_the_next_ones() -> None:
     def says(*_: Any) -> None:
         return None
 
-    with pytest.raises(ValueError, match="whose algorithm does not say what its next ones are"):
+    with pytest.raises(ValueError, match="whose algorithm cannot say what it would do next"):
         check_parts_fit({"hunters": part(rates_actions_of=("prey",)), "prey": part()})
     with pytest.raises(ValueError, match="must be the same for both"):
         looks_further = part(next_actions=says, sequence_length=3)
@@ -265,7 +265,7 @@ def test_groups_that_learn_together_agree() -> None:
 
     check(learns("a", "b", gamma=0.9), learns("a", "b", gamma=0.9))
     with pytest.raises(
-        ValueError, match=r"groups a and b learn one value of the team, and must agree on algorithm\.gamma"
+        ValueError, match=r"groups a and b learn one value for the team, so they must agree on algorithm\.gamma"
     ):
         check(learns("a", "b", gamma=0.9), learns("a", "b", gamma=0.8))
     with pytest.raises(ValueError, match=r"must agree on algorithm\.scope"):
