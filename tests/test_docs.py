@@ -45,7 +45,7 @@ def build(folder: Path) -> Path:
     for name in ("results", "examples"):
         (folder / name).symlink_to(ROOT / name)
     command = [sys.executable, "-m", "sphinx", "-b", "html", "-W", "--keep-going", "-q", "-d", "cache", "docs", "site"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280, env=os.environ)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=560, env=os.environ)
     assert done.returncode == 0, done.stderr[-3_000:]
     return folder / "site"
 
