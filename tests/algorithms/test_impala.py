@@ -360,7 +360,7 @@ def test_impossible_values_are_refused(field: str, value: Any) -> None:
 
 
 def test_minibatches_must_divide_the_environments(fresh: MakeTeam) -> None:
-    with pytest.raises(UsageError, match="num_envs=8 is no multiple of num_minibatches=3; 2 or 4 would divide it"):
+    with pytest.raises(UsageError, match="num_envs=8 is not a multiple of num_minibatches=3; 2 or 4 would divide it"):
         fresh("probe/copy", "algorithm.num_minibatches=3", algorithm="impala", iterations=1, num_envs=8)
     with pytest.raises(ValueError, match="8 minibatches do not divide 4 environments"):
         fresh("probe/copy", "algorithm.num_minibatches=8", algorithm="impala", iterations=1, num_envs=8, num_devices=2)
