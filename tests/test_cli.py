@@ -61,8 +61,8 @@ def test_lists_show_every_name_with_its_description(capsys: pytest.CaptureFixtur
 
 
 def test_list_filters_and_summary(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["list", "tasks", "lbf"]) == 0
-    assert {line.split("/")[0].strip() for line in capsys.readouterr().out.splitlines()} == {"lbf"}
+    assert cli.main(["list", "tasks", "jaxnav"]) == 0
+    assert {line.split("/")[0].strip() for line in capsys.readouterr().out.splitlines()} == {"jaxnav"}
     assert cli.main(["list", "presets", "seconds"]) == 0
     assert capsys.readouterr().out.split()[0] == "debug"
     assert cli.main(["list"]) == 0
@@ -98,7 +98,7 @@ def test_nothing_heavy_is_imported_for_help_and_lists(arguments: list[str]) -> N
     ("override", "message"),
     [
         ("algorithm=mapo", "unknown algorithm 'mapo'; nearest: mappo, maddpg, ippo (`covey list` shows all)"),
-        ("task=8x8-2p-2f-coop", "unknown task '8x8-2p-2f-coop'; nearest: lbf/8x8-2p-2f-coop"),
+        ("task=8x8-2p-2f-coop", "unknown task '8x8-2p-2f-coop'; nearest: foraging/8x8-2p-2f-coop, lbf/8x8-2p-2f-coop"),
         ("model=mpl", "unknown model 'mpl'; nearest: mlp"),
         ("critic_model=gruu", "unknown model 'gruu'; nearest: gru"),
         ("experiment=debugg", "unknown preset 'debugg'; nearest: debug"),

@@ -109,8 +109,13 @@ def task_page(entry: registry.Entry) -> str:
     config = entry.defaults()
     text += about_task(entry, config)
     spec = read_spec(entry)
-    text += spaces(spec)
-    text += returns_section(entry.name, spec)
+    if isinstance(spec, EnvSpec):
+        text += spaces(spec)
+    else:
+        text += (
+            f"## Spaces\n\nNot known where this page was built: {sentence(markdown_inline(spec), capital=False)}\n\n"
+        )
+    text += returns_section(entry.name, spec if isinstance(spec, EnvSpec) else None)
     text += f"## Fields\n\nSet as `task.FIELD=value`.\n\n{fields_table(fields_of(config, ''))}"
     return text
 
@@ -145,6 +150,8 @@ def read_spec(entry: registry.Entry) -> EnvSpec | str:
         return (covey.make_simulator if entry.host else covey.make_env)(entry.name).spec
     except MissingExtra as missing:
         return recorded_specs().get(entry.name, str(missing))
+    except CoveyError as error:  # a task that needs a field, such as which environment it is
+        return str(error)
 
 
 def spaces(spec: EnvSpec) -> str:
@@ -191,12 +198,12 @@ def describe_action(action: ActionSpec) -> str:
             return f"{count(action.size, 'number')} in [{low:g}, {high:g}]"
 
 
-def returns_section(name: str, spec: EnvSpec) -> str:
+def returns_section(name: str, spec: EnvSpec | None) -> str:
     anchor = anchors()["tasks"].get(name)
     text = "## Returns\n\n"
-    if spec.returns:
+    if spec is not None and spec.returns:
         text += f"An agent's return: {sentence(markdown_inline(spec.returns), capital=False)}\n\n"
-    if spec.metrics:
+    if spec is not None and spec.metrics:
         text += "The task measures episodes in other ways too:\n\n"
         text += table(
             ["metric", "of an episode", "unit", "better"],

@@ -24,7 +24,16 @@ from covey.experiment.running.experiment import resume, train
 from covey.loops.actor_learner import Actors
 from covey.loops.collectors import Collected
 
-covey.register_task("toy/clock", Clock, config=ClockConfig, description="counts its steps", host=True)
+TASK = "toy/clock"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered() -> Iterator[None]:
+    """The clock is a task while these tests run."""
+    covey.register_task(TASK, Clock, config=ClockConfig, description="counts its steps", host=True)
+    yield
+    registry.tasks._entries.pop(TASK)
+
 
 TINY = ("model.layers=[16]", "experiment.num_envs=4", "experiment.devices=1", "experiment.evaluation_interval=0")
 ON_POLICY = ("algorithm=ippo", "experiment.rollout_length=8", "algorithm.num_minibatches=2", "algorithm.epochs=2")
