@@ -234,6 +234,7 @@ def test_every_speed_is_in_the_table(script: Any, tmp_path: Path, capsys: pytest
     assert lines[2:] == ["| two CPU devices over one | 1.50 | ≥ 1.7: not reached | `devices.py --repeats 4` |"]
 
 
+@pytest.mark.slow
 def test_learning_experiments_are_those_of_their_results(script: Any) -> None:
     """What a result's command made is what its experiment makes with the settings by name."""
     from covey.experiment.configuration.compose import compose

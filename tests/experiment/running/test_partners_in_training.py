@@ -205,6 +205,7 @@ def test_beside_a_random_partner(tmp_path: Path) -> None:
     assert RunDirectory.open(path).environment["partners"] == {"agents.1": "random"}
 
 
+@pytest.mark.slow
 def test_a_partner_with_memory_beside_a_learner_without(tmp_path: Path, same_bits: SameBits) -> None:
     """The partner's memory is kept between steps and iterations, also over a resume."""
     memory: dict[str, Any] = {"task": "probe/memory", "experiment__schedule_frames": 8 * FRAMES}

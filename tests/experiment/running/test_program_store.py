@@ -370,6 +370,7 @@ def test_a_second_command_loads_what_the_first_compiled(tmp_path: Path) -> None:
     assert compiled.stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.slow
 def test_a_kept_program_takes_other_parameters_of_a_partner(
     store: ProgramStore, no_jax_cache: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, same_bits: SameBits
 ) -> None:
