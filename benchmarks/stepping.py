@@ -4,7 +4,7 @@
 what actors use. `pipes` sends pickled dictionaries through pipes, as vectorised environments of Gymnasium do, and
 `supersuit` is SuperSuit's. All are given the same random actions, drawn before, and the best round of each counts.
 
-  python benchmarks/simulators.py --output results/benchmark-simulators.json
+  python benchmarks/stepping.py --output results/benchmark-stepping.json
 """
 
 from __future__ import annotations
