@@ -26,7 +26,7 @@ from jax.sharding import PartitionSpec as P
 from covey.algorithms.seats import learned_part, with_learned_part
 from covey.envs.batch import BatchedEnv
 from covey.envs.host.env import simulator_of
-from covey.envs.host.pool import Pool, check_workers, num_cores
+from covey.envs.host.pool import Pool, check_workers, num_cores, print_warning
 from covey.loops.base import DEVICE_AXIS, Loop, LoopInputs, Sizes, StatePart, num_bytes
 from covey.loops.collectors import (
     Cancelled,
@@ -142,7 +142,6 @@ class ActorTraining:
     example_saved: Callable[[], PyTree]  # what its `saved` gives, for the shapes
     saves_episodes: bool
     acting_device: Any
-    warn: Callable[[str], None] = lambda line: None
 
 
 class ActorLearner:
@@ -206,7 +205,7 @@ class ActorLearner:
         restored, self._restored = dict(self._restored), {}
         if not restored.pop("there", False) or not self._collector.restore(restored):
             if iteration:
-                self._parts.warn("all episodes start again, and the bits will differ from an uninterrupted run")
+                print_warning("all episodes start again, and the bits will differ from an uninterrupted run")
             key_actor: Key = state.actor  # type: ignore[assignment]
             self._collector.begin(jax.random.fold_in(key_actor, iteration) if iteration else key_actor)
         self._first, key = iteration, jax.device_get(jax.random.key_data(state.key))

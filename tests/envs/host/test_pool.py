@@ -231,3 +231,19 @@ def continue_play(pool: Pool) -> np.ndarray:
             pool.send(half, {"agents": np.full((2, 2), 2)})
         answers = [pool.receive(half) for half in range(pool.num_halves)]
     return np.concatenate([answer.timestep.groups["agents"].observation for answer in answers])
+
+
+def test_a_simulator_that_no_process_can_be_given_says_why() -> None:
+    made = Source(name="toy/local", make=lambda config: Clock(config), config=ClockConfig())
+    with pytest.raises(UsageError, match=r"toy/local cannot be sent to a process \(.*\); define it at the top level"):
+        describe(made)
+
+
+def test_a_replaced_process_is_said_by_default(capsys: pytest.CaptureFixture[str]) -> None:
+    with Pool(source(time_limit=50), 2, num_workers=1) as pool:
+        pool.begin(seed=0)
+        play(pool, 1)
+        os.kill(pool.pids[0], signal.SIGKILL)
+        pool.send(0, {"agents": np.ones((1, 2))})
+        pool.receive(0)
+    assert "warning: toy/clock: the process of copies 0 to 1 ended by signal 9" in capsys.readouterr().err

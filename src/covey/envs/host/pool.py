@@ -18,6 +18,7 @@ import contextlib
 import math
 import multiprocessing
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.connection import Connection
@@ -27,7 +28,7 @@ import numpy as np
 
 from covey.envs.host import layout
 from covey.envs.host.layout import Description
-from covey.envs.host.simulator import SimulatorError, Source
+from covey.envs.host.simulator import SimulatorError, Source, describe_error
 from covey.envs.host.worker import BEGIN, DONE, RENDER, STEP, Assignment, Output, work
 from covey.errors import UsageError
 from covey.types import Array, GroupStep, TimeStep, pytree
@@ -59,7 +60,7 @@ class Pool:
         num_workers: int,
         stagger: bool = False,
         seconds: float = 60.0,
-        warn: Callable[[str], None] = lambda line: None,
+        warn: Callable[[str], None] | None = None,
     ):
         """`seconds` is how long a process may take for a step of its copies. With `stagger`, first episodes are cut at
         times spread over the limit. `warn` is told of every process that is replaced."""
@@ -70,7 +71,7 @@ class Pool:
         self.num_halves = len(sizes)
         self.restarts = 0  # processes replaced because they crashed or hung
         self.dropped_episodes = 0
-        self._seconds, self._warn = seconds, warn
+        self._seconds, self._warn = seconds, warn or print_warning
         self._tree = layout.layout(self.description)
         size = layout.num_bytes(self._tree, num_copies)
         self._memory = multiprocessing.get_context("spawn").RawArray("B", size)
@@ -317,6 +318,11 @@ class Pool:
         self.close()
 
 
+def print_warning(line: str) -> None:
+    """Says what happened while a run goes on."""
+    print(f"warning: {line}", file=sys.stderr, flush=True)
+
+
 def half_sizes(num_copies: int, num_workers: int) -> list[int]:
     """The copies in each half: two equal ones, if every process has a copy in both."""
     two = num_copies % 2 == 0 and num_copies >= 2 * num_workers
@@ -359,9 +365,16 @@ class Worker:
         self.owed = 0  # answers that count as given
         arguments = (source, remote, assignment, Output(self._output.fileno()))
         self._process = context.Process(target=work, args=arguments, daemon=True, name=f"covey {source.name}")
-        with one_thread():
-            self._process.start()
-        remote.close()
+        try:
+            with one_thread():
+                self._process.start()
+        except Exception as error:  # what cannot be pickled
+            self._output.close()
+            self._connection.close()
+            what = f"{source.name} cannot be sent to a process ({describe_error(error)})"
+            raise SimulatorError(f"{what}; define it at the top level of a module") from error
+        finally:
+            remote.close()
 
     @property
     def pid(self) -> int:
@@ -442,14 +455,15 @@ def describe(source: Source) -> Description:
 
 
 def _describe(source: Source) -> Description:
-    worker = Worker(source, Assignment())
     try:
-        return worker.introduce(START_SECONDS)
+        worker = Worker(source, Assignment())
+        try:
+            return worker.introduce(START_SECONDS)
+        finally:
+            worker.close()
     except SimulatorError as error:
         text = str(error).removeprefix("failed: ")
         raise UsageError(text if text.startswith(source.name) else f"{source.name}: {text}") from error
-    finally:
-        worker.close()
 
 
 def check_workers(num: int) -> None:
