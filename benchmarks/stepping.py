@@ -206,7 +206,7 @@ def raw(task: str, case: Case, num_workers: int, copies: int) -> Measured:
     for _ in workers:
         ready.acquire()
     measured = watch.measured(num_workers * copies * case.steps)
-    for worker in workers:
+    for _ in workers:
         end.release()
     for worker in workers:
         worker.join()
