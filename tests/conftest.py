@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import gc
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -24,6 +25,7 @@ if FLAGS not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "jax"))
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, here and in what tests start
 os.environ["XDG_CONFIG_HOME"] = str(Path(__file__).parents[1] / ".cache" / "config")  # for keys (trust.py)
 
 import jax
