@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from simulators import Clock, ClockConfig
 
+from covey import registry
+from covey.envs.host.make import source_of
 from covey.envs.host.pool import Pool, Worker, check_workers, deal, describe, half_sizes
 from covey.envs.host.simulator import SimulatorError, Source
 from covey.errors import UsageError
@@ -159,6 +161,24 @@ def test_a_simulator_that_always_fails_ends_with_its_own_message() -> None:
     with Pool(source(fails="nan"), 2, num_workers=1) as pool, pytest.raises(SimulatorError, match=message):
         pool.begin(seed=0)
         play(pool, 50)
+
+
+def test_an_action_outside_its_space_is_refused() -> None:
+    name = "pettingzoo/simple_spread"
+    spread = source_of(name, registry.tasks[name].defaults())
+    message = r"copy 3, step 2 of episode 0: the action of agent 1 of group agents is outside its space: \[0. *0. *7"
+    with Pool(spread, 4, num_workers=1) as pool:
+        pool.begin(seed=0)
+        play_still = np.zeros((2, 3, 5), np.float32)
+        for half in range(2):
+            pool.receive(half)
+            pool.send(half, {"agents": play_still})
+            pool.receive(half)
+        play_still[1, 1, 2] = 7
+        pool.arrays["step"]["groups"]["agents"]["alive"][1, 1] = False
+        pool.send(0, {"agents": play_still})  # of an agent that is not alive, it means nothing
+        with pytest.raises(SimulatorError, match=message):
+            pool.send(1, {"agents": play_still})
 
 
 def test_a_simulator_that_fails_at_start_is_bad_input() -> None:

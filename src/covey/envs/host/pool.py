@@ -32,6 +32,7 @@ from covey.envs.host.layout import Description
 from covey.envs.host.simulator import SimulatorError, Source, describe_error
 from covey.envs.host.worker import BEGIN, DONE, RENDER, STEP, Assignment, Output, work
 from covey.errors import UsageError
+from covey.specs import Continuous
 from covey.types import Array, GroupStep, TimeStep, pytree
 
 START_SECONDS = 120.0  # that a process may take to import and make its simulators
@@ -84,6 +85,11 @@ class Pool:
         self._log = layout.map_leaves(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes) if shapes else None
         self.halves = [slice(number * size, (number + 1) * size) for number, size in enumerate(sizes)]
         self._copies = deal(self.halves, self.num_workers)
+        self._bounds = {
+            name: (np.asarray(action.low, np.float32), np.asarray(action.high, np.float32))
+            for name, group in self.description.spec.groups.items()
+            if isinstance(action := group.action, Continuous)
+        }
         self._dropped = np.zeros(num_copies, bool)
         self._waiting = [False] * self.num_halves  # for an answer
         self._paused: list[list[int]] = [[] for _ in range(self.num_halves)]  # copies that a command was not for
@@ -122,6 +128,7 @@ class Pool:
     def send(self, half: int, actions: Mapping[str, np.ndarray]) -> None:
         """Steps a half with its actions, by group; returns before that is done."""
         part = self.halves[half]
+        self._check_actions(part, actions)
         for name, values in actions.items():
             self.arrays["actions"][name][part] = values
         self._pause_dropped(half)
@@ -131,6 +138,23 @@ class Pool:
                 log[stepped, self._steps[stepped]] = self.arrays["actions"][name][stepped]
             self._steps[stepped] += 1
         self._command(half, STEP)
+
+    def _check_actions(self, part: slice, actions: Mapping[str, np.ndarray]) -> None:
+        """Raises SimulatorError where an action is outside its space, of an agent that lives and is to act."""
+        for name, (low, high) in self._bounds.items():
+            inside = (actions[name] >= low) & (actions[name] <= high)
+            if inside.all():
+                continue
+            living = self.arrays["step"]["groups"][name]["alive"][part] & self.arrays["active"][part, None]
+            wrong = np.argwhere(living & ~inside.all(-1))
+            if wrong.size:
+                row, agent = wrong[0]
+                copy = part.start + row
+                step, episode = self.arrays["elapsed"][copy] + 1, self.arrays["episode"][copy]
+                raise SimulatorError(
+                    f"{self.source.name}: copy {copy}, step {step} of episode {episode}: the action of agent {agent} "
+                    f"of group {name} is outside its space: {actions[name][row, agent]}"
+                )
 
     def _pause_dropped(self, half: int) -> None:
         """Lets copies wait whose episode was lost after it was shown: the action is not for their new one."""
