@@ -64,8 +64,15 @@ class Clock:
         seen = np.stack([np.full_like(step, self.seed % 1000), step, self.sums], axis=-1)
         if self.config.fails == "nan" and self.elapsed == 2:
             seen[1, 2] = np.nan
+        if self.config.fails == "large" and self.elapsed == 2:
+            seen[:] = np.finfo(np.float32).max
         if self.config.fails == "shape" and self.elapsed == 2:
             seen = seen[:, :2]
+        if self.config.fails == "nan reward" and self.elapsed == 2 and rewards is not None:
+            rewards[1] = np.inf
+        state = np.array([self.seed % 1000, self.elapsed], float)
+        if self.config.fails == "nan state" and self.elapsed == 0 and self.episodes == 3:
+            state[0] = np.nan
         terminated = np.zeros(self.config.num_agents, bool)
         terminated[0] = self.config.dies_at is not None and self.elapsed >= self.config.dies_at
         alive = None
@@ -76,5 +83,5 @@ class Clock:
             observations={"agents": seen},
             rewards=None if rewards is None else {"agents": rewards},
             terminated={"agents": terminated},
-            state=np.array([self.seed % 1000, self.elapsed], float),
+            state=state,
         )

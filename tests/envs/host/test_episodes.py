@@ -99,17 +99,25 @@ def test_an_agent_may_join_later() -> None:
     ("fails", "message"),
     [
         ("nan", "observations of group agents are not finite: nan"),
+        ("nan reward", "rewards of group agents are not finite: inf"),
+        ("nan state", "global state are not finite: nan"),
         ("shape", r"observations of group agents have shape \[2, 2\], not \[2, 3\]"),
         ("exits", r"step ended the process \(exit code 4\)"),
         ("raises", "step failed: ZeroDivisionError: division by zero"),
     ],
 )
 def test_what_a_simulator_may_not_do(fails: str, message: str) -> None:
-    episodes, row = make_episodes(fails=fails)
+    episodes, row = make_episodes(fails=fails, time_limit=2)
     step(episodes, row, 0, 0)
     with pytest.raises(SimulatorError, match=message):
         step(episodes, row, 0, 0)
     assert episodes.place().startswith("copy 0, step ")
+
+
+def test_large_numbers_are_finite() -> None:
+    episodes, row = make_episodes(fails="large")
+    step(episodes, row, 0, 0)
+    assert step(episodes, row, 0, 0)["observation"].min() == np.finfo(np.float32).max
 
 
 def test_seeds_differ_between_copies_and_episodes_and_fit_31_bits() -> None:

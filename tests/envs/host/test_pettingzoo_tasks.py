@@ -104,6 +104,8 @@ ORACLES: dict[str, dict[str, Any]] = {
     "pettingzoo/pursuit": {},
     "pettingzoo/simple_spread": {},
     "pettingzoo/simple_world_comm": {"continuous_actions": False},
+    "pettingzoo/simple_speaker_listener": {},
+    "pettingzoo/simple_reference": {"continuous_actions": False},
 }
 
 

@@ -90,7 +90,7 @@ class ParallelSimulator:
         return self._answer(rewards=False, changed=True)
 
     def step(self, actions: Mapping[str, np.ndarray]) -> SimulatorStep:
-        chosen = {name: group.choose(actions[name]) for name, group in self.groups.items()}
+        chosen = {name: list(group.choose(actions[name])) for name, group in self.groups.items()}
         observations, rewards, terminations, truncations, infos = self.environment.step(
             {member.name: chosen[member.group][member.row] for member in self._acting}
         )
@@ -230,17 +230,9 @@ class Cycle:
         game.reset(seed=seed)
         return {agent: game.observe(agent) for agent in game.agents}, game.infos
 
-    def step(self, actions: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+    def step(self, actions: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
         game = self.game
-        agents = game.agents[:]
-        rewards: dict[str, Any] = dict.fromkeys(agents, 0.0)
-        for agent in agents:
-            if agent != game.agent_selection:
-                raise SimulatorError(f"it is the turn of {game.agent_selection}, not of {agent}: it is not parallel")
-            game.step(actions[agent])
-            earned = game.rewards
-            for other in agents:
-                rewards[other] += earned[other]
+        rewards = self.take_turns(actions, game.agents[:])
         terminations, truncations = dict(game.terminations), dict(game.truncations)
         observations = {agent: game.observe(agent) for agent in game.agents}
         infos = dict(game.infos)
@@ -249,6 +241,19 @@ class Cycle:
         ):  # those that ended leave
             game.step(None)
         return observations, rewards, terminations, truncations, infos
+
+    def take_turns(self, actions: Mapping[str, Any], agents: Sequence[str]) -> Mapping[str, Any]:
+        """Everybody's turn; returns what each agent earned in all of them."""
+        game = self.game
+        rewards: dict[str, Any] = dict.fromkeys(agents, 0.0)
+        for agent in agents:
+            if agent != game.agent_selection:
+                raise SimulatorError(f"it is the turn of {game.agent_selection}, not of {agent}: it is not parallel")
+            game.step(actions[agent])
+            earned = game.rewards
+            for other in agents:
+                rewards[other] += earned[other]
+        return rewards
 
 
 def as_parallel(environment: Any, recipe: Recipe) -> Any:
