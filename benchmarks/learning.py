@@ -111,6 +111,12 @@ EXPERIMENTS: dict[str, NamedExperiment] = {
         threshold=14.0,
         published=("mappo", "mava"),
     ),
+    "rware-tiny-2ag-impala": NamedExperiment(
+        arguments="task=rware/tiny-2ag algorithm=impala settings=tuned experiment.evaluation_interval=500_000",
+        threshold=17.6,
+        meaning="the number of requested shelves that the team delivered, given to every agent; MAPPO's mean is the "
+        "threshold",
+    ),
     "overcooked-cramped": NamedExperiment(
         arguments="algorithm=ippo task=overcooked/cramped_room settings=tuned",
         threshold=200.0,
@@ -172,6 +178,20 @@ EXPERIMENTS |= {
         ("mlp", " model=mlp", 0.55, "each alone"),
         ("gnn", "", 0.95, "with messages"),
     )
+}
+
+# ---------------------------------------------------------------------------------------------- simulators in processes
+
+WALKING = "experiment.evaluation_interval=200_000"
+EXPERIMENTS |= {
+    "multiwalker-ippo": NamedExperiment(
+        arguments=f"algorithm=ippo task=pettingzoo/multiwalker settings=tuned {WALKING}",
+        threshold=8.3,
+        published=("ppo", "pettingzoo"),
+        meaning="130/30 times the package's way, less what the walker's hull tilts and about 100 for a fall; standing "
+        "still earns up to 6",
+        label="own rewards",
+    ),
 }
 
 # ------------------------------------------------------------------------------------------------------------- VMAS
