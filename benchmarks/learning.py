@@ -182,16 +182,23 @@ EXPERIMENTS |= {
 
 # ---------------------------------------------------------------------------------------------- simulators in processes
 
-WALKING = "experiment.evaluation_interval=200_000"
+WALKING = NamedExperiment(
+    threshold=8.3,
+    published=("ppo", "pettingzoo"),
+    meaning="mean over walkers of 130/30 times the package's way, less what hulls tilt, and about 100 less for a fall; "
+    "standing still earns up to 6",
+)
 EXPERIMENTS |= {
-    "multiwalker-ippo": NamedExperiment(
-        arguments=f"algorithm=ippo task=pettingzoo/multiwalker settings=tuned {WALKING}",
-        threshold=8.3,
-        published=("ppo", "pettingzoo"),
-        meaning="130/30 times the package's way, less what the walker's hull tilts and about 100 for a fall; standing "
-        "still earns up to 6",
-        label="own rewards",
-    ),
+    f"multiwalker-{name}{algorithm}": dataclasses.replace(
+        WALKING,
+        arguments=f"algorithm={algorithm} task=pettingzoo/{task} settings=tuned experiment.evaluation_interval=200_000",
+        label=label,
+    )
+    for algorithm in ("ippo", "mappo")
+    for name, task, label in (
+        ("", "multiwalker", "own rewards"),
+        ("shared-", "multiwalker_shared", "the mean of all rewards"),
+    )
 }
 
 # ------------------------------------------------------------------------------------------------------------- VMAS
