@@ -101,6 +101,15 @@ def test_without_lag_it_is_the_online_loop_to_the_bit(
     }
 
 
+def test_a_simulators_shaping_is_learned_from_and_counts_in_no_return(make_parts: Any) -> None:
+    (plain, before), (shaped, after) = (
+        advance(make_parts(f"task={TASK}", *ON_POLICY, f"task.shaping={weight}"), 2) for weight in (0, 1000)
+    )
+    np.testing.assert_array_equal(after["collection/mean_return"][:1], before["collection/mean_return"][:1])
+    assert float(plain.learner["agents"].value_moments.mean) < 20
+    assert float(shaped.learner["agents"].value_moments.mean) > 1000
+
+
 def test_two_devices_learn_from_batches_of_actors(make_parts: Any) -> None:
     one, _ = advance(make_parts("task=probe/copy", *ON_POLICY, "actors=local"), 2)
     two, _ = advance(make_parts("task=probe/copy", *ON_POLICY, "actors=local", "experiment.devices=2"), 2)

@@ -50,6 +50,8 @@ class Episodes:
         self._write_alive(first)
         for group in self._groups.values():
             group["reward"][...] = 0
+            if "shaping" in group:
+                group["shaping"][...] = 0
             group["terminated"][...] = False
         self._step["last"][...] = self._step["truncated"][...] = False
         self._write_metrics(first)
@@ -135,6 +137,12 @@ class Episodes:
         into = self._groups[name]["reward"]
         put(into, answer.rewards[name], self._reward_words[name])
         into *= acted
+        shaping = self._groups[name].get("shaping")
+        if shaping is not None:
+            if answer.shaping is None:
+                raise SimulatorError(f"no shaping of group {name}, though there was some before")
+            put(shaping, answer.shaping[name], f"shaping of group {name}")
+            shaping *= acted
 
     def _write(self, answer: SimulatorStep, places: Sequence[Place], state: str) -> None:
         """Observations, masks and state, each checked, as what follows or as what to act on."""

@@ -23,11 +23,13 @@ class Description:
     """What a worker found out about its simulator, after a first reset.
 
     masked                the groups that come with action masks
+    shaped                the groups that get a reward for learning only
     episodes_per_process  as the configuration says, or else the simulator
     """
 
     spec: EnvSpec
     masked: tuple[str, ...] = ()
+    shaped: tuple[str, ...] = ()
     episodes_per_process: int | None = None
 
 
@@ -44,7 +46,10 @@ def layout(description: Description) -> dict[str, Any]:
     spec, flag = description.spec, Leaf(dtype=np.bool_)
     state = None if spec.state_shape is None else entries(spec.state_shape, np.float32)
     step = {
-        "groups": {name: group_layout(group, name in description.masked) for name, group in spec.groups.items()},
+        "groups": {
+            name: group_layout(group, name in description.masked, name in description.shaped)
+            for name, group in spec.groups.items()
+        },
         "truncated": flag,
         "last": flag,
         **({} if state is None else {"state": state, "next_state": state}),
@@ -60,7 +65,7 @@ def layout(description: Description) -> dict[str, Any]:
     }
 
 
-def group_layout(group: GroupSpec, masked: bool) -> dict[str, Any]:
+def group_layout(group: GroupSpec, masked: bool, shaped: bool) -> dict[str, Any]:
     """A group's part of a step, by the names of `GroupStep`."""
     agents = group.num_agents
     seen = entries(group.observation_shape, group.observation_dtype, agents)
@@ -74,6 +79,8 @@ def group_layout(group: GroupSpec, masked: bool) -> dict[str, Any]:
     if masked:
         mask = Leaf(shape=(agents, num_choices(group.action)), dtype=np.bool_)
         tree |= {"action_mask": mask, "next_action_mask": mask}
+    if shaped:
+        tree["shaping"] = Leaf(shape=(agents,))
     return tree
 
 
