@@ -102,12 +102,11 @@ def test_without_lag_it_is_the_online_loop_to_the_bit(
 
 
 def test_a_simulators_shaping_is_learned_from_and_counts_in_no_return(make_parts: Any) -> None:
-    (plain, before), (shaped, after) = (
-        advance(make_parts(f"task={TASK}", *ON_POLICY, f"task.shaping={weight}"), 2) for weight in (0, 1000)
-    )
+    settings = (f"task={TASK}", *ON_POLICY, "algorithm.gamma=0.0")  # so that targets are the rewards of one step
+    (plain, before), (shaped, after) = (advance(make_parts(*settings, f"task.shaping={w}"), 2) for w in (0, 1000))
     np.testing.assert_array_equal(after["collection/mean_return"][:1], before["collection/mean_return"][:1])
-    assert float(plain.learner["agents"].value_moments.mean) < 20
-    assert float(shaped.learner["agents"].value_moments.mean) > 1000
+    rewards = [float(state.learner["agents"].value_moments.mean) for state in (plain, shaped)]
+    assert 0 < rewards[0] < 2 and 1000 < rewards[1] < 1002
 
 
 def test_two_devices_learn_from_batches_of_actors(make_parts: Any) -> None:
