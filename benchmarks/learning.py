@@ -191,13 +191,14 @@ WALKING = NamedExperiment(
 EXPERIMENTS |= {
     f"multiwalker-{name}{algorithm}": dataclasses.replace(
         WALKING,
-        arguments=f"algorithm={algorithm} task=pettingzoo/{task} settings=tuned experiment.evaluation_interval=200_000",
+        arguments=f"algorithm={algorithm} task=pettingzoo/multiwalker settings=tuned{fields} "
+        "experiment.evaluation_interval=200_000",
         label=label,
     )
     for algorithm in ("ippo", "mappo")
-    for name, task, label in (
-        ("", "multiwalker", "own rewards"),
-        ("shared-", "multiwalker_shared", "the mean of all rewards"),
+    for name, fields, label in (
+        ("", "", "own rewards"),
+        ("shared-", " task.shared_reward=true", "the mean of all rewards"),
     )
 }
 
