@@ -210,6 +210,12 @@ def test_learning_runs_tabulates_and_refuses(
     assert "wrote" in capsys.readouterr().out
 
 
+def test_metrics_are_told_beside_the_one_that_counts(script: Any) -> None:
+    others = {"falls": [0.25, None], "displacement": [5.5, 0.41], "standing": [2.75, None]}
+    result = {"mean": 21.0, "interval_95": None, "others": others, "besides": ["displacement", "falls"]}
+    assert script("learning").describe_value(result) == "21; displacement 5.5 ± 0.41; falls 0.25"
+
+
 @pytest.mark.slow
 def test_every_experiment_is_one_that_covey_can_run(script: Any) -> None:
     from covey.experiment.configuration.compose import compose
