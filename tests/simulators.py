@@ -24,6 +24,7 @@ class ClockConfig(SimulatorConfig):
     crash_at: int | None = None  # step of every third episode at which the process ends
     hang_at: int | None = None  # ... at which it sleeps
     fails: str = ""  # what goes wrong, by name
+    shaping: float = 0.0  # for learning only, at every step
 
 
 class Clock:
@@ -59,6 +60,11 @@ class Clock:
             time.sleep(60)
         return self.answer(actions["agents"].astype(float))
 
+    def shape(self) -> dict[str, np.ndarray] | None:
+        if not self.config.shaping or (self.config.fails == "unshaped" and self.elapsed == 2):
+            return None
+        return {"agents": np.full(self.config.num_agents, self.config.shaping * bool(self.elapsed))}
+
     def answer(self, rewards: np.ndarray | None = None) -> SimulatorStep:
         step = np.full(self.config.num_agents, float(self.elapsed))
         seen = np.stack([np.full_like(step, self.seed % 1000), step, self.sums], axis=-1)
@@ -82,6 +88,7 @@ class Clock:
             alive=alive,
             observations={"agents": seen},
             rewards=None if rewards is None else {"agents": rewards},
+            shaping=self.shape(),
             terminated={"agents": terminated},
             state=state,
         )

@@ -103,6 +103,14 @@ def test_without_lag_it_is_the_online_loop_to_the_bit(
     }
 
 
+def test_a_simulators_shaping_is_learned_from_and_counts_in_no_return(make_parts: Any) -> None:
+    settings = (f"task={TASK}", *ON_POLICY, "algorithm.gamma=0.0")  # so that targets are the rewards of one step
+    (plain, before), (shaped, after) = (advance(make_parts(*settings, f"task.shaping={w}"), 2) for w in (0, 1000))
+    np.testing.assert_array_equal(after["collection/mean_return"][:1], before["collection/mean_return"][:1])
+    rewards = [float(state.learner["agents"].value_moments.mean) for state in (plain, shaped)]
+    assert 0 < rewards[0] < 2 and 1000 < rewards[1] < 1002
+
+
 def test_two_devices_learn_from_batches_of_actors(make_parts: Any) -> None:
     one, _ = advance(make_parts("task=probe/copy", *ON_POLICY, "actors=local"), 2)
     two, _ = advance(make_parts("task=probe/copy", *ON_POLICY, "actors=local", "experiment.devices=2"), 2)

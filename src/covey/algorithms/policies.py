@@ -95,14 +95,16 @@ def make_independent_policy(
     outputs: CriticOutputs,
     share_parameters: bool,
     share_critic_parameters: bool,
+    initial_scale: float = 1.0,
 ) -> TeamPolicy:
     """An actor that maps each agent's observation to a distribution over its actions, and a critic that `sees`.
 
-    A critic of the joint observation also sees that of the `others`, groups of the same team.
+    A critic of the joint observation also sees that of the `others`, groups of the same team. Continuous actions start
+    with the deviation `initial_scale`, before tanh.
     """
     group_spec = spec.groups[group]
     num_agents = group_spec.num_agents
-    distribution = make_distribution(group_spec.action)
+    distribution = make_distribution(group_spec.action, initial_scale)
     centralised = sees is not CriticSees.own
     one_output = not centralised or outputs is CriticOutputs.one or not share_critic_parameters
     actor = make_network(

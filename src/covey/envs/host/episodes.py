@@ -37,6 +37,9 @@ class Episodes:
         self._limit, self._limit_terminates = config.time_limit, config.time_limit_terminates
         self._row, self._step, self._groups = row, row["step"], row["step"]["groups"]
         self._elapsed = row["elapsed"]
+        self._rewards = [  # and shaping, each with who may earn it
+            (group[kind], group["alive"]) for group in self._groups.values() for kind in layout.REWARDS if kind in group
+        ]
         self._following, self._shown = row[layout.FOLLOWING], row[layout.SHOWN]
         self._following_shown = self._following[: len(self._shown)]
         self._now, self._next = places(self._groups, ""), places(self._groups, "next_")
@@ -47,8 +50,9 @@ class Episodes:
     def begin(self) -> None:
         """Resets into the episode that the row names."""
         for group in self._groups.values():
-            group["reward"][...] = 0
             group["terminated"][...] = False
+        for rewards, _ in self._rewards:
+            rewards[...] = 0
         first = self._reset()
         self._write(first, self._next, "next_state", self._following)
         self._act_on_next()
@@ -97,11 +101,12 @@ class Episodes:
 
     def _settle(self, answer: SimulatorStep) -> bool:
         """Writes rewards and who lives on; returns whether the episode is over."""
+        for rewards, acting in self._rewards:
+            rewards *= acting
         out_of_time = int(self._row["elapsed"]) >= self._limit
         if answer.terminated is None and answer.alive is None and not answer.truncated and not out_of_time:
             for group in self._groups.values():  # nobody left, as in most steps
                 group["terminated"].fill(False)
-                group["reward"] *= group["alive"]
             self._step["last"][...] = self._step["truncated"][...] = False
             return False
         acted = {name: group["alive"].copy() for name, group in self._groups.items()}
@@ -120,7 +125,6 @@ class Episodes:
                 gone = ~alive[name]
             group["terminated"][...] = acted[name] & gone
             group["alive"][...] = alive[name]
-            group["reward"] *= acted[name]
         self._step["last"][...] = by_itself or cut
         self._step["truncated"][...] = cut_off
         return by_itself or cut
@@ -136,6 +140,10 @@ class Episodes:
             raise SimulatorError("step gave no rewards")
         for name, group in self._groups.items():
             put(group["reward"], answer.rewards[name], self._reward_words[name])
+            if "shaping" in group:
+                if answer.shaping is None:
+                    raise SimulatorError(f"no shaping of group {name}, though there was some before")
+                put(group["shaping"], answer.shaping[name], f"shaping of group {name}")
 
     def _write(self, answer: SimulatorStep, places: Sequence[Place], state: str, numbers: np.ndarray) -> None:
         """Observations, masks and state, each checked, as what follows or as what to act on; with what else is there,
@@ -162,6 +170,7 @@ class Episodes:
             check_finite(self._step[state], "global state")
         for name, group in self._groups.items():
             check_finite(group["reward"], self._reward_words[name])
+            check_finite(group.get("shaping", 0.0), f"shaping of group {name}")
 
     def _act_on_next(self) -> None:
         """What follows is what to act on: the episode goes on."""

@@ -22,6 +22,7 @@ from covey.specs import ActionSpec, Continuous, Discrete, EnvSpec, GroupSpec, Mu
 ALIGNMENT = 64  # bytes: a copy's stretch of memory begins at a cache line of its own
 WORD = 8  # bytes: so does each array in it at a multiple of these
 FOLLOWING, SHOWN = "following", "shown"  # all numbers that follow a step, rewards at the end; those to act on
+REWARDS = ("reward", "shaping")  # of a group
 Path = tuple[str, ...]
 
 
@@ -30,11 +31,13 @@ class Description:
     """What a worker found out about its simulator, after a first reset.
 
     masked                the groups that come with action masks
+    shaped                the groups that get a reward for learning only
     episodes_per_process  as the configuration says, or else the simulator
     """
 
     spec: EnvSpec
     masked: tuple[str, ...] = ()
+    shaped: tuple[str, ...] = ()
     episodes_per_process: int | None = None
 
 
@@ -51,7 +54,10 @@ def layout(description: Description) -> dict[str, Any]:
     spec, flag = description.spec, Leaf(dtype=np.bool_)
     state = None if spec.state_shape is None else entries(spec.state_shape, np.float32)
     step = {
-        "groups": {name: group_layout(group, name in description.masked) for name, group in spec.groups.items()},
+        "groups": {
+            name: group_layout(group, name in description.masked, name in description.shaped)
+            for name, group in spec.groups.items()
+        },
         "truncated": flag,
         "last": flag,
         **({} if state is None else {"state": state, "next_state": state}),
@@ -67,7 +73,7 @@ def layout(description: Description) -> dict[str, Any]:
     }
 
 
-def group_layout(group: GroupSpec, masked: bool) -> dict[str, Any]:
+def group_layout(group: GroupSpec, masked: bool, shaped: bool) -> dict[str, Any]:
     """A group's part of a step, by the names of `GroupStep`."""
     agents = group.num_agents
     seen = entries(group.observation_shape, group.observation_dtype, agents)
@@ -81,6 +87,8 @@ def group_layout(group: GroupSpec, masked: bool) -> dict[str, Any]:
     if masked:
         mask = Leaf(shape=(agents, num_choices(group.action)), dtype=np.bool_)
         tree |= {"action_mask": mask, "next_action_mask": mask}
+    if shaped:
+        tree["shaping"] = Leaf(shape=(agents,))
     return tree
 
 
@@ -165,7 +173,7 @@ def place_leaves(tree: Mapping[str, Any]) -> Places:
     """Numbers that follow a step first, then those to act on, then everything else."""
     leaves = dict(paths(tree))
     shown = {path: now for path in leaves if (now := counterpart(path)) and np.dtype(leaves[path].dtype) == np.float32}
-    rewards = [path for path in leaves if path[:2] == ("step", "groups") and path[3:] == ("reward",)]
+    rewards = [path for path in leaves if path[:2] == ("step", "groups") and path[3] in REWARDS]
     rest = [path for path in leaves if path not in {*shown, *rewards, *shown.values()}]
     offsets: dict[Path, int] = {}
     size = 0

@@ -565,6 +565,7 @@ def as_timestep(step: Mapping[str, Any]) -> TimeStep:
             observation=group["observation"],
             next_observation=group["next_observation"],
             reward=group["reward"],
+            shaping=group.get("shaping"),
             action_mask=group.get("action_mask"),
             next_action_mask=group.get("next_action_mask"),
             alive=group["alive"],

@@ -122,6 +122,10 @@ class ParallelSimulator:
         """The metrics of the recipe."""
         return {}
 
+    def shape(self) -> dict[str, np.ndarray] | None:
+        """Rewards for learning only, by group; asked for at resets too."""
+        return None
+
     # ------------------------------------------------------------------------------------------------------ who lives
 
     def _begin(self) -> None:
@@ -184,6 +188,7 @@ class ParallelSimulator:
         return SimulatorStep(
             observations={name: spaces.as_observations(group.arrays) for name, group in groups},
             rewards={name: group.rewards.copy() for name, group in groups} if rewards else None,
+            shaping=self.shape(),
             terminated={name: group.terminated.copy() for name, group in groups} if changed else None,
             alive={name: group.alive.copy() for name, group in groups} if changed else None,
             action_masks=masks_of(self.groups) if self._masked else None,
