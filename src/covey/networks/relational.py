@@ -142,7 +142,9 @@ class GnnModel(nnx.Module):
         for name in ("position", "velocity"):
             entries = getattr(config, name) or ()
             if any(not -input_shape[0] <= i < input_shape[0] for i in entries):
-                raise UsageError(f"model 'gnn': {name}={list(entries)} is beyond observations of {input_shape[0]}")
+                raise UsageError(
+                    f"model 'gnn': {name}={list(entries)} must be indices into observations of {input_shape[0]} numbers"
+                )
         self.config = config
         edges = (len(config.position) + 1 if config.position else 0) + (len(config.velocity) if config.velocity else 0)
         self.before = Mlp(input_shape[0], config.layers, config, rngs)

@@ -1,4 +1,4 @@
-"""Episodes of one copy of a simulator: seeds, time limit, who lives, auto-reset, and checks of what it answers."""
+"""Episodes of one copy of a simulator: seeds, time limit, who is alive, auto-reset, and checks of its answers."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from covey.specs import ActionSpec, Continuous, Discrete, MultiDiscrete
 
 
 def episode_seed(seed: int, copy: int, episode: int) -> int:
-    """The seed of one episode, 31 bits: the same in whichever process, and another one for every copy and episode."""
+    """The seed of one episode, 31 bits. It differs between copies and episodes, and not between processes."""
     return int(np.random.SeedSequence((seed, copy, episode)).generate_state(1)[0] >> 1)
 
 
 class Episodes:
-    """Plays episode after episode in one copy and writes what happens into its rows of shared memory (layout.py).
+    """Plays one episode after another in one copy, and writes what happens into its rows of shared memory (layout.py).
 
-    As everywhere in covey, `observation` is what to act on, after an auto-reset that of the new episode, and
-    `next_observation` is the true successor of the last action. What an agent is offered when it is not alive counts
-    nowhere: its reward is zero.
+    As everywhere in covey, `observation` is what to act on (after an auto-reset, the new episode's first), and
+    `next_observation` is the true successor of the last action. An agent that is not alive has a reward of zero,
+    whatever the simulator gives it.
     """
 
     def __init__(self, simulator: Simulator, config: SimulatorConfig, row: Mapping[str, Any], number: int):
@@ -43,7 +43,7 @@ class Episodes:
         ]
 
     def begin(self) -> None:
-        """Resets into the episode that the row names."""
+        """Starts the episode whose number is in the row."""
         first = self._reset()
         self._write(first, self._next, "next_state")
         self._act_on_next()
@@ -55,7 +55,7 @@ class Episodes:
         self._write_metrics(first)
 
     def advance(self) -> None:
-        """One step with the actions in the row, and a reset if it ended the episode."""
+        """One step with the actions in the row, and a reset if that ended the episode."""
         self._check_actions()
         answer = self._ask("step", lambda: self.simulator.step(self._row["actions"]))
         self._row["elapsed"][...] += 1
@@ -94,7 +94,7 @@ class Episodes:
     # ------------------------------------------------------------------------------------------------------- endings
 
     def _settle(self, answer: SimulatorStep) -> bool:
-        """Writes rewards and who lives on; returns whether the episode is over."""
+        """Writes rewards and who is still alive; returns whether the episode is over."""
         out_of_time = int(self._row["elapsed"]) >= self._limit
         if answer.terminated is None and answer.alive is None and not answer.truncated and not out_of_time:
             for name, group in self._groups.items():  # nobody left, as in most steps
@@ -137,7 +137,7 @@ class Episodes:
         into *= acted
 
     def _write(self, answer: SimulatorStep, places: Sequence[Place], state: str) -> None:
-        """Observations, masks and state, each checked, as what follows or as what to act on."""
+        """Checks observations, masks and state and writes them, as successors or as what to act on."""
         for place in places:
             put(place.observation, answer.observations[place.name], place.observation_words)
             if place.mask is not None:
@@ -151,7 +151,7 @@ class Episodes:
             put(self._step[state], answer.state, "global state")
 
     def _act_on_next(self) -> None:
-        """What follows is what to act on: the episode goes on."""
+        """The episode continues, so its successors are what to act on."""
         for now, following in zip(self._now, self._next, strict=True):
             copy_over(now.observation, following.observation)
             if now.mask is not None:
@@ -177,7 +177,7 @@ class Episodes:
 
 
 def choice_widths(action: ActionSpec) -> tuple[int, ...]:
-    """How many actions each choice of an agent has; continuous actions are no choices."""
+    """How many options each choice of an agent has; empty for continuous actions."""
     match action:
         case Discrete(num_actions=number):
             return (number,)
@@ -199,7 +199,7 @@ class Place:
 
 
 def places(groups: Mapping[str, Any], prefix: str) -> list[Place]:
-    """Of each group, what follows (`next_`) or what to act on."""
+    """The places of all groups: of successors (prefix `next_`), or of what to act on (no prefix)."""
     return [
         Place(
             name=name,
@@ -213,7 +213,7 @@ def places(groups: Mapping[str, Any], prefix: str) -> list[Place]:
 
 
 def free_without_choice(mask: np.ndarray, widths: Sequence[int]) -> None:
-    """Lets agents that have no legal action, as the dead often have none, do anything: something is drawn for all."""
+    """Allows every action to agents without a legal one, as the dead often are: an action is drawn for them too."""
     start = 0
     for width in widths:
         part = mask[:, start : start + width]
@@ -224,7 +224,7 @@ def free_without_choice(mask: np.ndarray, widths: Sequence[int]) -> None:
 
 
 def copy_over(into: Any, value: Any) -> None:
-    """Copies an array, or each entry of a dictionary, that has the right form."""
+    """Copies an array, or each entry of a dictionary, whose shapes are known to match."""
     if isinstance(into, dict):
         for name, part in into.items():
             part[...] = value[name]
@@ -233,7 +233,7 @@ def copy_over(into: Any, value: Any) -> None:
 
 
 def put(into: Any, value: Any, what: str) -> None:
-    """Writes a value, or each entry of a dictionary, where its shape is right and all of it finite."""
+    """Writes an array, or each entry of a dictionary; raises SimulatorError for wrong shapes, NaN and infinity."""
     if isinstance(into, dict):
         if not isinstance(value, Mapping) or set(value) != set(into):
             has = f"entries {', '.join(map(str, value))}" if isinstance(value, Mapping) else "one array"
@@ -245,7 +245,7 @@ def put(into: Any, value: Any, what: str) -> None:
         value = np.asarray(value)
     if value.shape != into.shape:
         raise SimulatorError(f"{what} have shape {list(value.shape)}, not {list(into.shape)}")
-    # The sum of finite numbers may overflow; that of others is never finite.
+    # The sum is a fast first look. It may overflow, so the values themselves decide.
     if value.dtype.kind == "f" and not math.isfinite(np.add.reduce(value, axis=None)) and not np.isfinite(value).all():
         raise SimulatorError(f"{what} are not finite: {value[~np.isfinite(value)][0]}")
     into[...] = value

@@ -1,7 +1,8 @@
 """Where in shared memory the answers and actions of each copy are.
 
 A layout is a tree of dictionaries whose leaves say the shape and type of one copy's value; `arrays` makes the same tree
-of arrays `[N, …]` over a buffer. Both sides of a pool make it from the same description, so nothing is sent but bytes.
+of arrays `[N, …]` over a buffer. The pool and its workers make it from the same description, so the layout itself is
+never sent.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ import numpy as np
 
 from covey.specs import ActionSpec, Continuous, Discrete, EnvSpec, GroupSpec, MultiDiscrete, ObservationShape
 
-ALIGNMENT = 64  # bytes: arrays begin at a cache line of their own
+ALIGNMENT = 64  # bytes: each array begins on a new cache line
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Description:
-    """What a worker found out about its simulator, after a first reset.
+    """What a worker found out about its simulator from a first reset.
 
-    masked                the groups that come with action masks
-    episodes_per_process  as the configuration says, or else the simulator
+    masked                the groups that have action masks
+    episodes_per_process  the configuration's, or else the simulator's own
     """
 
     spec: EnvSpec
@@ -40,7 +41,7 @@ class Leaf:
 
 
 def layout(description: Description) -> dict[str, Any]:
-    """The tree of leaves: `step` as a TimeStep has it, `actions` by group, and where each copy's episode is."""
+    """The tree of leaves: `step` as in a TimeStep, `actions` by group, and where each copy is in its episode."""
     spec, flag = description.spec, Leaf(dtype=np.bool_)
     state = None if spec.state_shape is None else entries(spec.state_shape, np.float32)
     step = {
@@ -53,15 +54,15 @@ def layout(description: Description) -> dict[str, Any]:
     return {
         "step": step,
         "actions": {name: action_leaf(group.action, group.num_agents) for name, group in spec.groups.items()},
-        "active": flag,  # whether the next command is for this copy too
+        "active": flag,  # whether the next command is for this copy
         "seed": Leaf(dtype=np.int32),  # of the run
-        "episode": Leaf(dtype=np.int32),  # its number, which makes its seed
-        "elapsed": Leaf(dtype=np.int32),  # steps of it that are over
+        "episode": Leaf(dtype=np.int32),  # its number, from which its seed is made
+        "elapsed": Leaf(dtype=np.int32),  # steps taken in it
     }
 
 
 def group_layout(group: GroupSpec, masked: bool) -> dict[str, Any]:
-    """A group's part of a step, by the names of `GroupStep`."""
+    """A group's part of a step, with the names of `GroupStep`."""
     agents = group.num_agents
     seen = entries(group.observation_shape, group.observation_dtype, agents)
     tree = {
@@ -108,7 +109,7 @@ def num_choices(action: ActionSpec) -> int:
 
 
 def map_leaves(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
-    """`function(leaf, …)` of each leaf, in a tree of the same form."""
+    """`function(leaf, …)` of each leaf, in a tree of the same structure."""
     if isinstance(tree, dict):
         return {name: map_leaves(function, part, *(other[name] for other in others)) for name, part in tree.items()}
     return function(tree, *others)
