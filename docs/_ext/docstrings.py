@@ -96,7 +96,7 @@ def rst_inline(text: str) -> str:
 
 
 # Their module docstrings are equations, which the pages of the algorithms have typeset.
-WITH_PAGES_OF_THEIR_OWN = {f"covey.algorithms.{name}" for name in ("ppo", "pqn", "qlearning", "sac", "ddpg")}
+WITH_PAGES_OF_THEIR_OWN = {f"covey.algorithms.{name}" for name in ("ppo", "impala", "pqn", "qlearning", "sac", "ddpg")}
 
 
 def process(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:

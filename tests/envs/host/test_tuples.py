@@ -95,7 +95,7 @@ def test_a_limit_that_is_reported_as_an_ending_is_set_above_coveys() -> None:
     ("fields", "message"),
     [
         ({}, "task.id says which environment"),
-        ({"id": "covey-dua-v0"}, "no 'covey-dua-v0'; nearest: covey-duo-v0"),
+        ({"id": "covey-dua-v0"}, "no environment 'covey-dua-v0'; nearest: covey-duo-v0"),
         ({"id": "no_such_module:x-v0"}, "No module named 'no_such_module'"),
         ({"id": "covey-duo-v0", "kwargs": {"how": "one agent"}}, "Box is the space of a single agent"),
     ],
