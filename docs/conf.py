@@ -29,6 +29,7 @@ extensions = [
     "sphinx_design",
     "docstrings",  # docs/_ext: covey's docstrings for autodoc
     "registry_pages",  # docs/_ext: a page for every task, algorithm and model
+    "sidebars",  # docs/_ext: made once for the tasks of a suite
 ]
 exclude_patterns = ["_ext", "pictures", "generated/lists"]  # the last are included by pages
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath"]

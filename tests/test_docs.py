@@ -42,6 +42,7 @@ def test_site(tmp_path: Path) -> None:
     check_a_task_page_says_what_the_task_is(site)
     check_a_task_page_has_spaces_without_the_tasks_extra(site)
     check_pages_list_the_fields_that_may_change(site)
+    check_sidebars_show_where_a_task_is(site)
 
 
 def build(folder: Path) -> Path:
@@ -151,6 +152,14 @@ def check_pages_list_the_fields_that_may_change(site: Path) -> None:
         assert [field for field in fields if f">{field}<" not in text] == []
 
 
+def check_sidebars_show_where_a_task_is(site: Path) -> None:
+    """They are shared by the tasks of a suite (docs/_ext/sidebars.py)."""
+    for suite, title in titles(short=False).items():
+        pages = sorted(path for path in (site / "generated" / "tasks" / suite).glob("*.html") if path.stem != "index")
+        here = f'<li class="toctree-l2 current active"><a class="reference internal" href="index.html">{title}</a>'
+        assert pages and [path.name for path in pages if here not in path.read_text(encoding="utf-8")] == []
+
+
 def test_recorded_specs_are_of_all_tasks_that_need_an_extra() -> None:
     mabrax = {entry.name for entry in registry.tasks if entry.name.startswith("mabrax/")}
     specs = recorded_specs()
@@ -236,11 +245,12 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 DENIALS = re.compile(r"\b(?:not|no|never|without|lacks?)\b")
 
 
-def titles() -> dict[str, str]:
-    """The name of each suite in sentences, such as `Melting Pot`, by the suite."""
+def titles(*, short: bool = True) -> dict[str, str]:
+    """What each suite is called, such as `Melting Pot`, by the suite; `short`: without what is in parentheses."""
     about = yaml.safe_load((ROOT / "docs" / "suites.yaml").read_text(encoding="utf-8"))
     suites = {entry.name.partition("/")[0] for entry in registry.tasks if entry.built_in}
-    return {suite: re.sub(r" \(.*\)$", "", about[suite]["title"]) for suite in sorted(suites)}
+    found = {suite: about[suite]["title"] for suite in sorted(suites)}
+    return {suite: re.sub(r" \(.*\)$", "", title) if short else title for suite, title in found.items()}
 
 
 def denied(text: str) -> list[str]:

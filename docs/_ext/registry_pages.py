@@ -125,7 +125,7 @@ def task_page(entry: registry.Entry) -> str:
 
 def tuned_settings(task: str) -> str:
     """Which algorithms have settings that are known to learn this task."""
-    found = [settings.algorithm for settings in list_settings() if settings.task == task]
+    found = [settings.algorithm for settings in known_settings() if settings.task == task]
     if not found:
         return ""
     names = ", ".join(f"`algorithm={name}`" for name in found)
@@ -282,6 +282,12 @@ def own_results(task: str) -> str:
 
 
 @functools.cache
+def known_settings() -> tuple[Any, ...]:
+    """Read once: reading takes a tenth of a second, and every task's page asks."""
+    return tuple(list_settings())
+
+
+@functools.cache
 def anchors() -> dict[str, Any]:
     return json.loads((files("covey") / "anchors.json").read_text(encoding="utf-8"))
 
@@ -400,7 +406,7 @@ def presets_page() -> str:
     for name, description in list_presets().items():
         text += preset("experiment", name, description)
     text += "## Settings that learn\n\nChosen as `settings=tuned`, found by task and algorithm.\n\n"
-    rows = [[f"`{item.task}`", f"`{item.algorithm}`", item.tuning, f"`{item.result}`"] for item in list_settings()]
+    rows = [[f"`{item.task}`", f"`{item.algorithm}`", item.tuning, f"`{item.result}`"] for item in known_settings()]
     text += table(["task", "algorithm", "tuning", "result"], rows)
     text += "## Benchmarks\n\nChosen as `covey benchmark benchmark=NAME`.\n\n"
     for name, description in list_presets("benchmark").items():
