@@ -29,8 +29,9 @@ extensions = [
     "sphinx_design",
     "docstrings",  # docs/_ext: covey's docstrings for autodoc
     "registry_pages",  # docs/_ext: a page for every task, algorithm and model
+    "sidebars",  # docs/_ext: made once for the tasks of a suite
 ]
-exclude_patterns = ["_ext", "pictures"]
+exclude_patterns = ["_ext", "pictures", "generated/lists"]  # the last are included by pages
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 suppress_warnings = ["mystnb.unknown_mime_type"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
 import re
@@ -15,12 +16,15 @@ from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
 import pytest
+import yaml
 
+import covey
 from covey import registry
 from covey.cli import VERBS
 from covey.envs.base import make_env
 from covey.errors import MissingExtra, UsageError
 from covey.experiment.configuration.compose import compose
+from covey.experiment.configuration.config import roles_in
 from covey.launch.benchmark import make_benchmark
 
 ROOT = Path(__file__).parents[1]
@@ -37,6 +41,8 @@ def test_site(tmp_path: Path) -> None:
     check_equations_are_typeset_by_a_copy_of_our_own(site)
     check_a_task_page_says_what_the_task_is(site)
     check_a_task_page_has_spaces_without_the_tasks_extra(site)
+    check_pages_list_the_fields_that_may_change(site)
+    check_sidebars_show_where_a_task_is(site)
 
 
 def build(folder: Path) -> Path:
@@ -131,6 +137,29 @@ def check_a_task_page_has_spaces_without_the_tasks_extra(site: Path) -> None:
         assert text in page
 
 
+def check_pages_list_the_fields_that_may_change(site: Path) -> None:
+    """While a run trains, and when it is resumed; the names as the command line takes them."""
+    changeable, resumable = set[str](), set[str]()
+    for words in (*([f"algorithm={entry.name}"] for entry in registry.algorithms if entry.built_in), ["actors=local"]):
+        for path, role, _ in roles_in(compose(words)):
+            typed = re.sub(r"^experiment\.(buffer|actors)\.", r"\1.", path)
+            changeable |= {typed} if role.changeable else set()
+            resumable |= {typed} if role.resumable else set()
+    assert {"algorithm.minibatch_size", "buffer.batch_size"} <= changeable
+    assert {"experiment.frames", "actors.num", "jit"} <= resumable
+    for page, fields in {"hooks-and-callbacks": changeable, "resuming": resumable}.items():
+        text = (site / "how-to" / f"{page}.html").read_text(encoding="utf-8")
+        assert [field for field in fields if f">{field}<" not in text] == []
+
+
+def check_sidebars_show_where_a_task_is(site: Path) -> None:
+    """They are shared by the tasks of a suite (docs/_ext/sidebars.py)."""
+    for suite, title in titles(short=False).items():
+        pages = sorted(path for path in (site / "generated" / "tasks" / suite).glob("*.html") if path.stem != "index")
+        here = f'<li class="toctree-l2 current active"><a class="reference internal" href="index.html">{title}</a>'
+        assert pages and [path.name for path in pages if here not in path.read_text(encoding="utf-8")] == []
+
+
 def test_recorded_specs_are_of_all_tasks_that_need_an_extra() -> None:
     mabrax = {entry.name for entry in registry.tasks if entry.name.startswith("mabrax/")}
     specs = recorded_specs()
@@ -165,7 +194,37 @@ def test_brackets_are_quoted_in_commands() -> None:
     assert [(name, line) for name, line in bare if "[" in line or "{" in line] == []
 
 
-OWN = re.compile(r"my_|mine/|\$|=runs/|…")  # needs files that only its reader has
+OWN = re.compile(r"my_|mine/|custom_|\$|=runs/|…")  # needs files of its reader's, or those of tests/test_examples.py
+
+
+def api_reference() -> set[str]:
+    """What the pages of the API document, by its full name."""
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "api").glob("*.md")]
+    return {name for text in texts for name in re.findall(r"^\.\. auto\w+:: ([\w.]+)$", text, re.MULTILINE)}
+
+
+DOCUMENTED = ("algorithms", "data", "loops", "networks", "ops")  # all of their modules are in the API reference
+MODULES = sorted(
+    path for folder in DOCUMENTED for path in (ROOT / "src" / "covey" / folder).glob("*.py") if path.stem != "__init__"
+)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: f"{path.parent.name}.{path.stem}")
+def test_a_module_is_in_the_api_reference_with_all_that_is_public(path: Path) -> None:
+    """A function or class without a docstring would be left out of the page."""
+    assert f"covey.{path.parent.name}.{path.stem}" in api_reference()
+    public = [
+        node
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
+    ]
+    assert [node.name for node in public if not ast.get_docstring(node)] == []
+
+
+@pytest.mark.parametrize("name", sorted({*covey.__all__} - {"__version__"}))
+def test_what_the_package_offers_is_in_the_api_reference(name: str) -> None:
+    elsewhere = {"report": "covey.report.from_python.report"}  # `covey.report` itself is a package
+    assert elsewhere.get(name, f"covey.{name}") in api_reference()
 
 
 def test_commands_are_what_covey_takes() -> None:
@@ -182,8 +241,41 @@ def test_commands_are_what_covey_takes() -> None:
     assert checked > 25
 
 
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+DENIALS = re.compile(r"\b(?:not|no|never|without|lacks?)\b")
+
+
+def titles(*, short: bool = True) -> dict[str, str]:
+    """What each suite is called, such as `Melting Pot`, by the suite; `short`: without what is in parentheses."""
+    about = yaml.safe_load((ROOT / "docs" / "suites.yaml").read_text(encoding="utf-8"))
+    suites = {entry.name.partition("/")[0] for entry in registry.tasks if entry.built_in}
+    found = {suite: about[suite]["title"] for suite in sorted(suites)}
+    return {suite: re.sub(r" \(.*\)$", "", title) if short else title for suite, title in found.items()}
+
+
+def denied(text: str) -> list[str]:
+    """The suites in sentences of a text that deny something."""
+    sentences = re.split(r"(?<=[.:;])\s+", " ".join(text.split()))
+    return [title for title in titles().values() for part in sentences if title in part and DENIALS.search(part)]
+
+
+def test_the_readme_names_what_is_registered() -> None:
+    algorithms = [entry.name for entry in registry.algorithms if entry.built_in]
+    assert len(algorithms) > 10
+    assert [name for name in algorithms if not re.search(rf"\b{name}\b", README, re.IGNORECASE)] == []
+    assert [name for name in titles().values() if name.lower() not in README.lower()] == []
+
+
+def test_the_readme_denies_no_suite() -> None:
+    assert denied("It has more simulators, among them SMACv2 and\nMelting Pot, which covey does not run.") == [
+        "Melting Pot",
+        "SMACv2",
+    ]
+    assert denied(README) == []
+
+
 def test_the_readme_is_short_and_its_links_are_there() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = README
     assert len(text.encode()) < 8_500
     links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
     assert links and [link for link in links if not (ROOT / link).exists()] == []

@@ -17,6 +17,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from flax import nnx
+from sphinx.util.inspect import signature as sphinx_signature
+from sphinx.util.inspect import stringify_signature
+
 from covey.fields import meanings
 
 COLUMNS = re.compile(r"\S {2,}\S|^\w+\(.*\) -> ")  # two or more spaces inside a line, or what a function returns
@@ -96,7 +100,7 @@ def rst_inline(text: str) -> str:
 
 
 # Their module docstrings are equations, which the pages of the algorithms have typeset.
-WITH_PAGES_OF_THEIR_OWN = {f"covey.algorithms.{name}" for name in ("ppo", "pqn", "qlearning", "sac", "ddpg")}
+WITH_PAGES_OF_THEIR_OWN = {f"covey.algorithms.{name}" for name in ("ppo", "impala", "pqn", "qlearning", "sac", "ddpg")}
 
 
 def process(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
@@ -109,9 +113,14 @@ def process(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[
 def shorten_signature(
     app: Any, what: str, name: str, obj: Any, options: Any, signature: str | None, returns: str | None
 ) -> tuple[str | None, str | None]:
-    """Nobody calls an enum; and that covey's dataclasses take keywords alone is said once, on the API's first page."""
+    """Nobody calls an enum; and that covey's dataclasses take keywords alone is said once, on the API's first page.
+
+    A module of nnx hides its arguments behind the class that makes it, so those of `__init__` are shown.
+    """
     if isinstance(obj, type) and issubclass(obj, enum.Enum):
         return "", None
+    if isinstance(obj, type) and issubclass(obj, nnx.Module):
+        return stringify_signature(sphinx_signature(obj.__init__, bound_method=True), unqualified_typehints=True), None
     if dataclasses.is_dataclass(obj) and signature:
         signature = re.sub(r"<factory>|<function [^,)]*", "...", signature)
         shorter = signature.replace("(*, ", "(", 1)

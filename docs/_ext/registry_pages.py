@@ -5,6 +5,7 @@ descriptions from the registries, fields from the dataclasses and their comments
 spec, random and published returns from anchors.json, covey's own results from results/, text from module docstrings.
 
     tasks/SUITE/NAME.md   algorithms/NAME.md   models/NAME.md   reference/{experiment,presets,command-line,metrics}.md
+    lists/{changeable,resumable}.md   parts of written pages, which include them
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from specs import recorded_specs
 import covey
 from covey import cli, metrics, registry
 from covey.errors import CoveyError, MissingExtra
-from covey.experiment.configuration.compose import list_presets, list_settings
-from covey.experiment.configuration.config import Config, HooksConfig, plain, yaml_text
+from covey.experiment.configuration.compose import compose, list_presets, list_settings
+from covey.experiment.configuration.config import Config, HooksConfig, plain, roles_in, yaml_text
 from covey.experiment.configuration.explain import top_fields
 from covey.fields import Field, fields_of
 from covey.types import ActionSpec, Continuous, Discrete, EnvSpec, MultiDiscrete, ObservationShape
@@ -45,6 +46,8 @@ def make_pages() -> Iterator[Page]:
     yield "reference/presets.md", presets_page()
     yield "reference/command-line.md", command_line_page()
     yield "reference/metrics.md", metrics_page()
+    yield "lists/changeable.md", changeable_list()
+    yield "lists/resumable.md", resumable_list()
 
 
 # ----------------------------------------------------------------------------------------------------------- tasks
@@ -122,7 +125,7 @@ def task_page(entry: registry.Entry) -> str:
 
 def tuned_settings(task: str) -> str:
     """Which algorithms have settings that are known to learn this task."""
-    found = [settings.algorithm for settings in list_settings() if settings.task == task]
+    found = [settings.algorithm for settings in known_settings() if settings.task == task]
     if not found:
         return ""
     names = ", ".join(f"`algorithm={name}`" for name in found)
@@ -279,6 +282,12 @@ def own_results(task: str) -> str:
 
 
 @functools.cache
+def known_settings() -> tuple[Any, ...]:
+    """Read once: reading takes a tenth of a second, and every task's page asks."""
+    return tuple(list_settings())
+
+
+@functools.cache
 def anchors() -> dict[str, Any]:
     return json.loads((files("covey") / "anchors.json").read_text(encoding="utf-8"))
 
@@ -388,10 +397,8 @@ def experiment_page() -> str:
     return text
 
 
-def default_config() -> Config:
-    from covey.experiment.configuration.compose import compose
-
-    return compose([])
+def default_config(*words: str) -> Config:
+    return compose(words)
 
 
 def presets_page() -> str:
@@ -399,7 +406,7 @@ def presets_page() -> str:
     for name, description in list_presets().items():
         text += preset("experiment", name, description)
     text += "## Settings that learn\n\nChosen as `settings=tuned`, found by task and algorithm.\n\n"
-    rows = [[f"`{item.task}`", f"`{item.algorithm}`", item.tuning, f"`{item.result}`"] for item in list_settings()]
+    rows = [[f"`{item.task}`", f"`{item.algorithm}`", item.tuning, f"`{item.result}`"] for item in known_settings()]
     text += table(["task", "algorithm", "tuning", "result"], rows)
     text += "## Benchmarks\n\nChosen as `covey benchmark benchmark=NAME`.\n\n"
     for name, description in list_presets("benchmark").items():
@@ -431,6 +438,42 @@ def metrics_page() -> str:
     text = "# Metrics\n\nThe names that all runs have in `metrics.jsonl` and in every logger. What an update gives is "
     text += "under its group: `agents/entropy`. A task declares its own metrics beside these.\n\n"
     return text + table(["name", "meaning"], rows)
+
+
+# ------------------------------------------------------------------------------------------- parts of written pages
+
+
+def changeable_list() -> str:
+    """The fields that callbacks may change though they set shapes, with the algorithms that have them."""
+    owners: dict[tuple[str, ...], list[str]] = {}
+    for entry in registry.algorithms:
+        config = default_config(f"algorithm={entry.name}")
+        names = tuple(as_typed(path) for path, role, _ in roles_in(config) if role.changeable)
+        owners.setdefault(names, []).append(entry.name)
+    rows = [[code_list(names), code_list(algorithms)] for names, algorithms in owners.items() if names]
+    return table(["fields", "of"], rows)
+
+
+def resumable_list() -> str:
+    """The fields that `covey resume` may change, of all loops, with their meaning."""
+    fields = {field.path: field for field in top_fields(default_config())}
+    for loop in registry.loops:
+        fields |= {field.path: field for field in fields_of(loop.defaults(), "experiment")}
+    rows = [
+        [f"`{as_typed(path)}`", markdown_inline(field.explanation)]
+        for path, field in fields.items()
+        if field.role.resumable
+    ]
+    return table(["field", "meaning"], rows)
+
+
+def as_typed(path: str) -> str:
+    """A field's path as the command line takes it."""
+    return re.sub(r"^experiment\.(buffer|actors)\.", r"\1.", path)
+
+
+def code_list(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 # ---------------------------------------------------------------------------------------------------------- pieces

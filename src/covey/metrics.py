@@ -64,7 +64,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     EPISODE_LENGTH: "steps in an episode",
     UPDATES: "gradient updates in this iteration",
     **UPDATE,
-    FRAMES_PER_SECOND: "frames collected and learnt from per second",
+    FRAMES_PER_SECOND: "frames collected and learned from per second",
     COMPILING_SECONDS: "seconds spent compiling",
     COLLECTING_SECONDS: "seconds spent collecting",
     UPDATING_SECONDS: "seconds spent updating",

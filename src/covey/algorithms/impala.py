@@ -1,8 +1,8 @@
 """IMPALA for teams: actor-critic with V-trace (Espeholt et al., 2018).
 
-What is learned from may have been collected by an older policy μ, as where actors and learner run side by side. V-trace
-weighs each step by how likely the policy π_θ that learns takes the same action, clipped so that one step cannot count
-for much:
+The batch may have been collected by an older policy μ, for example where actors run beside the learner. V-trace weighs
+each step by the ratio of its action's probabilities under the learned policy π_θ and under μ. The ratio is clipped, so
+that a single step cannot dominate:
 
     ρ_t = min(ρ̄, π_θ(a_t | o_t) / μ(a_t | o_t)),   c_t = λ min(c̄, π_θ(a_t | o_t) / μ(a_t | o_t))
     v_t = V_φ(s_t) + Σ_{k ≥ t} γ^{k − t} (c_t ⋯ c_{k − 1}) ρ_k (r_k + γ V_φ(s_{k+1}) − V_φ(s_k))
@@ -10,27 +10,27 @@ for much:
     L(θ) = −E[ρ_t A_t log π_θ(a_t | o_t)] − c_H H[π_θ]
     L(φ) = c_V E[(V_φ(s_t) − v_t)²]
 
-Nothing that the actor knew of values is used: before each gradient step, V_φ is computed with the critic as it is then,
-also for the true last observation of an episode that was cut. So a batch may be some updates old, and passing over it
-several times (`epochs`) is corrected for in the same way.
+No values from acting are used. Before each gradient step, V_φ is computed with the current critic, also for the true
+last observation of an episode that was cut. So a batch may be several updates old, and V-trace also corrects for
+several passes over it (`epochs`).
 
 `critic_sees` is what the critic sees, as for PPO: each agent's own observation, the task's global state, or the joint
-observation. With `popart` (van Hasselt et al., 2016) the critic learns in units of the returns' running deviation, and
-when that moves its last layer is rescaled, so that no value changes by it.
+observation. With `popart` (van Hasselt et al., 2016) the critic learns in units of the returns' running deviation. When
+that deviation moves, the critic's last layer is rescaled so that its values do not change.
 
-Memory is a property of the networks: with one, each environment's rollout is one sequence, learned from the carry that
-it was acted with. A minibatch has the whole rollouts of some of the environments.
+Memory is a property of the networks. With memory, each environment's rollout is one sequence, learned from the carry
+that acting began it with. A minibatch has the whole rollouts of some of the environments.
 
 From top to bottom: configuration, state, acting, trajectories, targets, loss, update. `Impala` holds what these
 functions share, and `make_impala` binds them to it.
 
 Differences from the papers:
-- Each agent's ratio is that of its own action. Where others' policies moved too, what they did is not corrected for.
+- Each agent's ratio is that of its own action. That the other agents' policies have moved too is not corrected for.
 - Adam instead of RMSProp, and means over steps instead of sums, so that the step size does not depend on the batch.
-- λ, from the paper's own implementation, and advantages that are normalised by default.
+- λ is taken from the authors' implementation, and advantages are normalised by default.
 - Time limits bootstrap from the true final observation; the paper treats them as terminations.
 - Actor and critic are separate networks, each with its own gradient clipping, so neither scales the other's step.
-- PopArt's first moments are adopted without rescaling, because a critic that has learned nothing has nothing to keep.
+- PopArt takes its first moments without rescaling, because an untrained critic has no values to preserve.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class ImpalaConfig(OnPolicyConfig):
 
     # λ of V-trace's returns: 0 trusts the critic after one step, 1 the corrected rewards
     vtrace_lambda: float = 1.0
-    rho_bar: float = 1.0  # where the weight of a step is clipped: ρ̄, which decides whose values are learned
-    c_bar: float = 1.0  # where a step's share in the weight of those after it is clipped: c̄, which limits the variance
+    rho_bar: float = 1.0  # ρ̄, at which the weight of a step is clipped; it decides which policy's values are learned
+    c_bar: float = 1.0  # c̄, at which a step's factor in the weight of later steps is clipped; it limits the variance
     epochs: int = field(1, changeable=True)  # passes over the batch in each iteration
     num_minibatches: int = field(4, changeable=True)  # minibatches that the environments are split into in each epoch
     # normalise the critic's targets by their running mean and deviation, and rescale its last layer when these move
@@ -98,7 +98,7 @@ class ImpalaConfig(OnPolicyConfig):
         between_0_and_1(self, "vtrace_lambda")
         at_least(self, 1, "num_minibatches")
         if self.advantage_normalisation is AdvantageNormalisation.batch:
-            raise ValueError("advantage_normalisation: advantages are made for each minibatch; use minibatch or none")
+            raise ValueError("advantage_normalisation: IMPALA computes advantages by minibatch; use minibatch or none")
 
     def check(self, experiment: Any) -> None:
         """Raises ValueError where this does not fit how the experiment collects."""
@@ -110,7 +110,7 @@ IMPALA = ImpalaConfig()
 
 @pytree
 class ImpalaState:
-    """All that a group learns. `coefficients` are what schedules scale and callbacks may set."""
+    """Everything that a group learns. `coefficients` are what schedules scale and callbacks may set."""
 
     params: dict[str, PyTree] = learned()  # actor, critic
     optimiser: dict[str, PyTree]
@@ -134,12 +134,12 @@ class Trajectories(CollectedSteps):
 
 @pytree
 class Samples(CollectedSteps):
-    """Trajectories with what V-trace makes of them for the parameters as they are, `[T, B, A]`."""
+    """Trajectories with V-trace's values, advantages and targets for the current parameters, `[T, B, A]`."""
 
     value: Array
     advantage: Array
     target: Array
-    rho: Array  # what the step counts for in the policy's gradient, clipped
+    rho: Array  # the clipped weight of the step in the policy's gradient
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -149,8 +149,8 @@ class Impala(OnPolicy):
     config: ImpalaConfig
 
 
-ROUNDING = 1e-4  # a ratio this little above ρ̄ is not counted as clipped: those of the same policy are not exactly 1
-VALUE_DECAY = 0.999  # of the moments of value targets, per gradient step: targets move as the policy improves
+ROUNDING = 1e-4  # ratios of the same policy are not exactly 1, so those this little above ρ̄ do not count as clipped
+VALUE_DECAY = 0.999  # of the moments of value targets, per gradient step, because targets move as the policy improves
 
 
 def init(impala: Impala, key: Key) -> ImpalaState:
@@ -170,7 +170,7 @@ def init(impala: Impala, key: Key) -> ImpalaState:
 
 
 def acting(state: ImpalaState) -> OnPolicyActing:
-    """The part of the state that `act` takes. The critic's memory, if it has one, is kept up to date in acting."""
+    """The part of the state that `act` takes. The critic is part of it, because acting keeps its memory up to date."""
     return OnPolicyActing(
         params=state.params,
         observation_moments=state.observation_moments,
@@ -193,7 +193,7 @@ def act(
 
 
 def make_trajectories(impala: Impala, state: ImpalaState, batch: Batch, key: Key) -> Trajectories:
-    """What was collected, with what the critic sees of the true successors."""
+    """The batch as trajectories, with what the critic sees at the true successors."""
     steps, seen = batch.transitions[impala.group], acting(state)
     successors = observe_successors(impala, seen, batch.transitions, steps.next_state, steps.last)
     collected = collected_steps(impala, seen, batch, key)
@@ -256,7 +256,7 @@ def make_samples(
 
 
 def move_moments(impala: Impala, state: ImpalaState, samples: Samples) -> ImpalaState:
-    """PopArt: the moments with those of new targets in them, and a critic that gives the same values under them."""
+    """PopArt: merges the moments of new targets into the running ones, and rescales the critic to keep its values."""
     old = state.value_moments
     targets = batch_moments(samples.target, samples.weight > 0, impala.context.device_axis)
     moments = merge_moments(old, targets, decay=VALUE_DECAY)
@@ -268,7 +268,7 @@ def move_moments(impala: Impala, state: ImpalaState, samples: Samples) -> Impala
 
 
 def normalise_advantages(impala: Impala, state: ImpalaState, samples: Samples) -> Samples:
-    """By the moments of these samples; without that, with PopArt, in deviations of the returns."""
+    """Normalises advantages by their own moments; without that but with PopArt, by the deviation of the returns."""
     config, advantage = impala.config, samples.advantage
     if config.advantage_normalisation is AdvantageNormalisation.minibatch:
         moments = batch_moments(advantage, samples.weight > 0, impala.context.device_axis)
@@ -348,7 +348,7 @@ def update_minibatch(
 def update(
     impala: Impala, state: ImpalaState, batch: Batch, key: Key, progress: Array
 ) -> tuple[ImpalaState, dict[str, Array], None]:
-    """Some epochs of minibatches on a batch `[T, B, …]`, which may have been collected some updates ago."""
+    """Several epochs of minibatches on a batch `[T, B, …]`, which may have been collected several updates ago."""
     config, axis = impala.config, impala.context.device_axis
     key_noise, key_epochs = jax.random.split(key)
     trajectories = make_trajectories(impala, state, batch, key_noise)

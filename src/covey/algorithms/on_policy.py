@@ -1,6 +1,6 @@
 """What algorithms share that learn from what was just collected, with a policy and a critic: PPO and IMPALA.
 
-They differ in their advantages, their losses, and in what they compute anew for each gradient step. The rest is here:
+They differ in their advantages, their losses, and in what they compute again for each gradient step. The rest is here:
 the fields, what actor and critic are shown, acting, and a batch as samples to learn from.
 """
 

@@ -33,6 +33,8 @@ Others = tuple[tuple[Observation, Array | None], ...]
 
 
 class ActorGradient(enum.Enum):
+    """Whose actions in the critic's input are the policies' new ones when the actor learns."""
+
     auto = "own where agents have rewards of their own, all where they share them"
     own = "the agent's own action is new, the others' are the ones they took"
     all = "all agents' actions are new"

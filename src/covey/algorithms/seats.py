@@ -1,8 +1,8 @@
 """Seats: who plays which agents of a team, if partners that do not learn play some of them.
 
-A seat is one agent of a group, or a whole group, and the policies that may play it. If there are several, one is drawn
-for each episode. With `rotate`, the seats of single agents move along the group's places by an offset that is drawn for
-each episode, so that the team's own policy plays every place. Draws do not change during an episode.
+A seat is one agent of a group, or a whole group, with the policies that may play it. If there are several policies, one
+is drawn for each episode. With `rotate`, the seats of single agents move along the group's places by an offset that is
+drawn for each episode, so that the team's own policy plays every place. Draws do not change during an episode.
 
 A partner acts for all agents of its group, as it did in training, and only the actions of its seat are used. Its
 parameters are in the state, beside the team's own, so they are an argument of compiled programs. Updates do not change
@@ -32,9 +32,9 @@ NEXT_ACTION = "partners_next_action"  # in updates from replay: what partners do
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Seat:
-    """One agent of a group, or with `index=None` all of them, and its partners. One of them plays in each episode.
+    """One agent of a group, or with `index=None` all of them, and its partners. One partner plays in each episode.
 
-    A partner only acts, so its state is only what it acts with.
+    A partner does not learn, so its state is just what it acts with.
     """
 
     group: str
@@ -80,9 +80,9 @@ class SeatedCarry:
 class SeatedStep:
     """Who plays the seats of one group in a step.
 
-    drawn   [B] for each seat, as in `SeatedCarry`
-    carries     for each seat and each of its partners, after the step; () without memory
-    offset  [B] as in `SeatedCarry`
+    drawn    [B] for each seat, as in `SeatedCarry`
+    carries  for each seat and each of its partners, after the step; () without memory
+    offset   [B] as in `SeatedCarry`
     """
 
     drawn: tuple[Array, ...]
@@ -133,7 +133,7 @@ def own_agents(seats: Sequence[Seat], spec: EnvSpec, offset: Array) -> dict[str,
 def draw_seats(
     seats: Sequence[Seat], spec: EnvSpec, rotate: bool, carry: SeatedCarry, last: Array, key: Key
 ) -> SeatedCarry:
-    """`carry` with the partners and the offset drawn again where the episode is new."""
+    """`carry` with partners and offset drawn again where an episode begins."""
     key_offset, *keys = jax.random.split(key, len(seats) + 1)
 
     def redraw(old: Array, key: Key, number: int) -> Array:
@@ -150,7 +150,7 @@ def draw_seats(
 
 
 def learned_steps(steps: Transition) -> Transition:
-    """A group's steps `[T, B, …]` as its algorithm learns from them: agents that partners played are not alive."""
+    """A group's steps `[T, B, …]` as its algorithm receives them, with agents that partners played not alive."""
     extras = {name: value for name, value in steps.extras.items() if name != SEATED}
     return dataclasses.replace(steps, alive=steps.alive & steps.extras[OWN], extras=extras)
 
@@ -209,10 +209,10 @@ def partners_next_action(
 
 
 def seat_partners(team: Algorithm, seats: Sequence[Seat], spec: EnvSpec, *, rotate: bool = False) -> Algorithm:
-    """`team`, which plays and learns the groups that no seat takes whole, with partners in `seats`.
+    """`team` with partners in `seats`. The team plays and learns all groups but those that a seat takes as a whole.
 
-    Its state is `SeatedActing`; `init` leaves zeros for the partners, whose parameters are put in later. Each group's
-    extras also hold `OWN` and `SEATED`.
+    The state is `SeatedActing`. `init` fills the partners' part with zeros, and their parameters are put in later. Each
+    group's extras also hold `OWN` and `SEATED`.
     """
 
     def init(key: Key) -> SeatedActing:

@@ -1,7 +1,7 @@
-"""One covey environment behind PettingZoo's parallel API. Imports PettingZoo, so only `to_pettingzoo` imports this.
+"""One covey environment behind PettingZoo's parallel API. It imports PettingZoo, so only `to_pettingzoo` imports it.
 
-A reset and a step are one compiled program each, keys included, and their results come to the host in one transfer.
-Groups, stacked on an axis, become dictionaries by agent name there.
+Reset and step are one compiled program each, including random keys, and their results come to the host in one transfer.
+There, arrays stacked by group become dictionaries by agent name.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from covey.types import (
 
 RENDER_MODES = ("rgb_array",)
 FRAMES_PER_SECOND = 10
-ROUNDING = 1e-6  # how far beyond a bound an action may be, in parts of its range: what squashing may round to
+ROUNDING = 1e-6  # how far an action may exceed a bound, as a share of its range, because squashing rounds
 
 
 @pytree
 class GroupShown:
-    """What the host reads of one group's part of a time step; fields as in `GroupStep`."""
+    """What the host reads of a group in a time step; fields as in `GroupStep`."""
 
     observation: Observation
     reward: Array
@@ -64,7 +64,7 @@ class Shown:
 
 
 def show(timestep: TimeStep) -> Shown:
-    """`timestep` without what nobody reads, so that less has to be copied."""
+    """`timestep` without what nobody reads, so that less is copied."""
     groups = {
         name: GroupShown(
             observation=group.observation,
@@ -79,21 +79,21 @@ def show(timestep: TimeStep) -> Shown:
 
 
 def reset_with(env: Env, key: Key) -> tuple[PyTree, Key, Shown]:
-    """The environment's state, the key for what follows, and what is shown."""
+    """Resets: the environment's state, the key for what follows, and what is shown."""
     key, key_reset = jax.random.split(key)
     state, timestep = env.reset(key_reset)
     return strongly_typed(state), key, show(timestep)
 
 
 def step_with(env: Env, state: PyTree, actions: Actions, key: Key) -> tuple[PyTree, Key, Shown]:
-    """As `reset_with`, after a step."""
+    """Steps; returns the same as `reset_with`."""
     key, key_step = jax.random.split(key)
     state, timestep = env.step(state, actions, key_step)
     return strongly_typed(state), key, show(timestep)
 
 
 def strongly_typed(tree: PyTree) -> PyTree:
-    """`tree` without JAX's weak types, in which a reset and a step may differ: the step would be compiled again."""
+    """`tree` without JAX's weak types. A reset and a step may differ in them, and the step would then compile twice."""
 
     def typed(leaf: Any) -> Array:
         array = jnp.asarray(leaf)
@@ -104,11 +104,11 @@ def strongly_typed(tree: PyTree) -> PyTree:
 
 
 class CoveyParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
-    """A covey environment as PettingZoo knows environments; made by `covey.to_pettingzoo`.
+    """A covey environment with PettingZoo's parallel interface; made by `covey.to_pettingzoo`.
 
-    Agents leave when they terminate, and all that are left when the episode ends: those are truncated, for example by
-    the time limit. An agent that leaves is given its last observation and reward in that step. `infos` hold each
-    agent's `action_mask`, where the task has masks, and this step's values of the task's metrics.
+    An agent leaves when it terminates. When the episode ends, for example at the time limit, all others are truncated
+    and leave too. The step in which an agent leaves still gives its last observation and reward. `infos` hold each
+    agent's `action_mask`, if the task has masks, and this step's values of the task's metrics.
 
     `reset(seed=…)` starts a sequence of episodes that depends on the seed alone; without a seed, `reset` continues it.
     """
@@ -160,7 +160,7 @@ class CoveyParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-        """Begins an episode: observations and infos of the agents. There are no `options`; any are ignored."""
+        """Starts an episode; returns observations and infos by agent. `options` are ignored."""
         if seed is not None:
             self._key = host_key(check_seed(seed))
         self._state, self._key, shown = self._reset(self._key)
@@ -172,16 +172,16 @@ class CoveyParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     def step(
         self, actions: Mapping[str, Any]
     ) -> tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
-        """One action for each of `agents`; observations, rewards, terminations, truncations and infos of the same."""
+        """Takes one action for each of `agents`; returns observations, rewards, terminations, truncations and infos."""
         stacked = self._stacked(actions)
         self._state, self._key, shown = self._step(self._state, stacked, self._key)
         shown = self._shown = jax.device_get(shown)
         self._elapsed += 1
-        # An environment that nobody wrapped may leave its time limit to others, as `loops.evaluate` knows.
+        # An environment without wrappers may not keep its time limit itself. `loops.evaluate` allows for that too.
         acted, last = self.agents, bool(shown.last) or self._elapsed >= self._time_limit
         reward, alive = dict(self._each_agent(shown, "reward")), dict(self._each_agent(shown, "alive"))
         said = dict(self._each_agent(shown, "terminated"))
-        # As `wrappers.live_on` has it: whoever is not alive any more has terminated, unless the episode ends.
+        # As in `wrappers.live_on`: an agent that is no longer alive has terminated, unless the episode ends.
         terminations = {agent: bool(said[agent] or not (alive[agent] or last)) for agent in acted}
         truncations = {agent: last and not terminated for agent, terminated in terminations.items()}
         self.agents = [agent for agent in acted if not (terminations[agent] or truncations[agent])]
@@ -204,7 +204,7 @@ class CoveyParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return picture
 
     def close(self) -> None:
-        """Nothing is open."""
+        """There is nothing to close."""
 
     def _last_shown(self) -> Shown:
         if self._shown is None:
@@ -217,7 +217,7 @@ class CoveyParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return [pair for names, array in values for pair in zip(names, array.tolist(), strict=True)]
 
     def _observations(self, shown: Shown, agents: list[str]) -> dict[str, Any]:
-        """Arrays that the caller may keep and write to."""
+        """Observations by agent, as arrays that the caller may keep and write to."""
         found = {}
         for group, names in self._names.items():
             observation = jax.tree.map(np.array, shown.groups[group].observation)
@@ -237,7 +237,7 @@ class CoveyParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         return {agent: infos[agent] for agent in agents}
 
     def _stacked(self, actions: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Actions `[A, …]` by group, checked. Agents that have left take one that makes no difference."""
+        """Actions `[A, …]` by group, checked. For agents that have left, one that makes no difference."""
         shown = self._last_shown()
         if not self.agents:
             raise CoveyError(f"{self.name}: the episode is over; call reset first")
@@ -269,7 +269,7 @@ class CoveyParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
 
 
 def observation_space(shape: ObservationShape, dtype: Any) -> spaces.Space[Any]:
-    """A space of all values of a type: specs say no bounds."""
+    """A space of all values of a type, because specs have no bounds of observations."""
     if isinstance(shape, Mapping):
         return spaces.Dict({name: observation_space(shape[name], dtype[name]) for name in sorted(shape)})
     dtype = np.dtype(dtype)
@@ -292,7 +292,7 @@ def action_space(action: ActionSpec) -> spaces.Space[Any]:
 
 
 def split_mask(action: ActionSpec, mask: np.ndarray) -> Any:
-    """An agent's mask as `sample` of its action space takes it: int8, for several choices a tuple of one for each."""
+    """An agent's mask as `sample` of its action space takes it: int8, and for several choices a tuple with one each."""
     mask = mask.astype(np.int8)
     if isinstance(action, MultiDiscrete):
         return tuple(np.split(mask, np.cumsum(action.num_actions)[:-1]))
@@ -303,7 +303,7 @@ def split_mask(action: ActionSpec, mask: np.ndarray) -> Any:
 
 
 def check_action(agent: str, action: ActionSpec, given: Any) -> np.ndarray:
-    """`given` as an array of the type that environments take; UsageError if it is not in the agent's space."""
+    """`given` as an array of the type that environments take; raises UsageError if it is not in the agent's space."""
     try:
         array = np.asarray(given)
     except ValueError:  # lists of different lengths
@@ -324,7 +324,7 @@ def check_action(agent: str, action: ActionSpec, given: Any) -> np.ndarray:
 
 
 def idle_action(spec: GroupSpec, mask: Array | None, index: int) -> np.ndarray:
-    """For an agent that has left: the first legal choice, or the action nearest to zero."""
+    """An action for an agent that has left: the first legal choice, or the continuous action nearest to zero."""
     match spec.action:
         case Continuous(low=low, high=high):
             return np.clip(np.zeros(len(low), np.float32), low, high).astype(np.float32)

@@ -1,1 +1,1 @@
-"""Loops: how experience reaches `update`, compiled from end to end."""
+"""Loops: how experience reaches `update`."""

@@ -1,12 +1,12 @@
 """The actor-learner loop: actors collect batches beside the learner, which learns from them in order.
 
-A thread collects batch after batch, in processes that step simulators or in compiled environments, and the learner
-takes them from a queue. Batch n is acted with the parameters after n − lag updates, whatever the machine's speed: with
-`lag=0` collecting and learning take turns, as in the online loop, and with `lag=1` the next batch is collected with
-the parameters of before while the learner updates. So the age of parameters is known and constant, the replay ratio is
-held, and no run depends on timing.
+A thread collects one batch after another, in processes that step simulators or in compiled environments, and the
+learner takes them from a queue. Batch n is collected with the parameters after n − lag updates, whatever the machine's
+speed. With `lag=0` collecting and learning take turns, as in the online loop. With `lag=1` the next batch is collected
+with the current parameters while the learner updates them. So the age of the acting parameters is constant, the replay
+ratio is exact, and no run depends on timing.
 
-What an iteration learns is the online loop's (`online.learn_iteration`). Only collecting differs.
+Learning is the online loop's (`online.learn_iteration`). Only collecting differs.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ SIMULATORS = "simulators"  # the part of a saved state that continues episodes
 class Actors:
     """The thread that collects, and the queue of batches.
 
-    `publish(n, acting)` says what to act with after n updates; `take(n)` waits for batch n. What fails in the thread
-    is raised by `take`.
+    `publish(n, acting)` says what to act with after n updates; `take(n)` waits for batch n, and raises what failed in
+    the thread.
     """
 
     def __init__(self, collector: Collector, lag: int):
@@ -82,7 +82,7 @@ class Actors:
         self._thread: threading.Thread | None = None
 
     def start(self, first: int, keys: Callable[[int], tuple[Key, bool]]) -> None:
-        """Collects from batch `first` on; `keys` gives a batch's key and whether it is acted at random."""
+        """Collects from batch `first` on; `keys` gives a batch's key and whether its actions are random."""
         self._thread = threading.Thread(target=self._run, args=(first, keys), name="covey actors", daemon=True)
         self._thread.start()
 
@@ -101,7 +101,7 @@ class Actors:
         return collected
 
     def stop(self) -> None:
-        """Ends the thread, in the middle of a batch if the collector can."""
+        """Ends the thread, in the middle of a batch if the collector can be cancelled there."""
         self._collector.cancel()
         with self._changed:
             self._stopping = True
@@ -123,7 +123,7 @@ class Actors:
             self._batches.put((number, error))
 
     def _wait_for(self, number: int) -> PyTree | None:
-        """What acts after `number` updates; None if nothing is to be collected any more."""
+        """What to act with after `number` updates; None if the thread should end."""
         with self._changed:
             self._changed.wait_for(lambda: self._stopping or number in self._acting)
             if self._stopping:
@@ -139,7 +139,7 @@ class ActorTraining:
     training: OnlineTraining
     actors: ActorsConfig
     make_collector: Callable[[], Collector]
-    example_saved: Callable[[], PyTree]  # what its `saved` gives, for the shapes
+    example_saved: Callable[[], PyTree]  # an example of what the collector's `saved` returns, for its shapes
     saves_episodes: bool
     acting_device: Any
 
@@ -147,8 +147,8 @@ class ActorTraining:
 class ActorLearner:
     """The loop's functions, and the actors behind them.
 
-    Actors continue where a state left them. A state that they do not belong to, such as a new seed's, starts them with
-    new episodes, or with those that were restored.
+    Actors continue from one call of `advance` to the next. If the state is not the one they left, for example a new
+    seed's, they start with new episodes, or with those that were restored.
     """
 
     def __init__(self, parts: ActorTraining):
@@ -163,7 +163,7 @@ class ActorLearner:
         self._measure = jax.jit(partial(collection_metrics, self._training))
         self._collector: Collector | None = None
         self._actors: Actors | None = None
-        self._position: tuple[bytes, int] | None = None  # the run's key and the iteration that the actors are at
+        self._position: tuple[bytes, int] | None = None  # the run's key and the iteration where the actors are
         self._restored: Mapping[str, Any] = {}
 
     def advance(self, state: TrainState, num_iterations: int) -> tuple[TrainState, dict[str, np.ndarray]]:
@@ -187,7 +187,7 @@ class ActorLearner:
         return state, {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 
     def _acting(self, state: TrainState) -> PyTree:
-        """A copy of what acts: the state's own memory is given to the next update."""
+        """A copy of what to act with, because the next update reuses the state's memory."""
         acting = self._training.algorithm.acting(state.learner)
         return jax.tree.map(lambda leaf: jax.device_put(leaf, self._parts.acting_device, may_alias=False), acting)
 
@@ -227,7 +227,7 @@ class ActorLearner:
         self._collector, self._position = None, None
 
     def saved(self, state: TrainState) -> dict[str, PyTree]:
-        """What checkpoints hold. Episodes are in it where collecting and learning take turns."""
+        """What checkpoints hold: with `lag=0`, also the running episodes."""
         parts = {
             "learner": learned_part(state.learner),
             "clock": {"key": state.key, "iteration": state.iteration, "actor": state.actor},
@@ -239,7 +239,7 @@ class ActorLearner:
         return parts
 
     def _saved_episodes(self, state: TrainState) -> PyTree:
-        """Episodes as they are after the iteration of `state`; all zeros where there are none of its own."""
+        """The running episodes after the iteration of `state`; all zeros if the actors are not there."""
         here = self._position == (key_bytes(state), int(state.iteration))
         example = self._parts.example_saved()
         found = self._collector.saved() if here and self._collector is not None else None
@@ -247,7 +247,7 @@ class ActorLearner:
         return jax.tree.map(lambda leaf: jax.device_put(leaf, self._parts.acting_device), saved)
 
     def restored(self, state: TrainState, trees: Mapping[str, PyTree]) -> TrainState:
-        """`state` with the saved parts that there are."""
+        """`state` with those saved parts that `trees` has."""
         changes = {name: tree for name, tree in trees.items() if name not in ("clock", SIMULATORS)}
         if "learner" in changes:
             changes["learner"] = with_learned_part(state.learner, changes["learner"])
@@ -268,18 +268,18 @@ def learn_from_collected(
 
 
 def collecting_key(key_data: np.ndarray, iteration: int) -> Key:
-    """The key with which an iteration collects, as in the online loop."""
+    """The key for collecting in an iteration, the same as in the online loop."""
     key = jax.random.fold_in(jax.random.wrap_key_data(jnp.asarray(key_data)), iteration)
     return jax.random.split(key)[0]
 
 
 def key_bytes(state: TrainState) -> bytes:
-    """A run's key, to tell it from others."""
+    """A run's key as bytes, which identify the run."""
     return bytes(np.asarray(jax.random.key_data(state.key)).tobytes())
 
 
 def batch_on_devices(batch: Batch, devices: list[Any]) -> Batch:
-    """A batch where the learner is, split over its devices by environment."""
+    """A batch on the learner's devices, split over them by environment."""
     if len(devices) == 1:
         moved: Batch = jax.device_put(batch, devices[0])
         return moved
@@ -326,7 +326,7 @@ def _from_inputs(inputs: LoopInputs, learning: ReplayLearning | None) -> Loop:
 
 
 def make_actor_loop(training: OnlineTraining, config: ActorLearnerConfig | ActorReplayConfig) -> Loop:
-    """The loop of a training whose batches actors collect."""
+    """The loop of a training whose batches are collected by actors."""
     device = acting_device(training.devices)
     collecting = Collecting(
         env=training.env.env,
@@ -344,7 +344,7 @@ def make_actor_loop(training: OnlineTraining, config: ActorLearnerConfig | Actor
         actors=config.actors,
         make_collector=partial(make_collector, collecting, config.actors),
         example_saved=partial(zeros_of, partial(example_saved, collecting)),
-        # Where actors are ahead of the learner, their episodes are not those of its iteration.
+        # With a lag, actors are ahead of the learner, so their episodes are not those of its iteration.
         saves_episodes=config.actors.lag == 0 and bool(jax.eval_shape(partial(example_saved, collecting))),
         acting_device=device,
     )
@@ -376,7 +376,7 @@ def make_actor_loop(training: OnlineTraining, config: ActorLearnerConfig | Actor
 
 
 def zeros_of(make: Callable[[], PyTree]) -> PyTree:
-    """What `make` gives, all zeros."""
+    """Zeros in the shapes of what `make` returns."""
 
     def zeros(leaf: jax.ShapeDtypeStruct) -> Array:
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
@@ -413,14 +413,14 @@ def make_collector(collecting: Collecting, actors: ActorsConfig) -> Collector:
 
 
 def acting_device(devices: list[Any]) -> Any:
-    """Where actors act: on a CPU, one that does not learn, where there is one; on an accelerator, its first."""
+    """Where actors act: on CPUs, a device that does not learn, if there is one; else the learner's first device."""
     if devices[0].platform != "cpu":
         return devices[0]
     return next((device for device in jax.devices("cpu") if device not in devices), devices[0])
 
 
 def init_state(training: OnlineTraining, collecting: Collecting, key: Key) -> TrainState:
-    """The state before the first iteration, as the online loop's; in place of an actor, the key that starts one."""
+    """The state before the first iteration, as in the online loop, but with a key that starts actors as its `actor`."""
     key_learner, key_actor, key_train = jax.random.split(key, 3)
     learner = training.algorithm.init(key_learner)
     buffer: PyTree = ()
@@ -445,7 +445,7 @@ def init_state(training: OnlineTraining, collecting: Collecting, key: Key) -> Tr
 
 
 def check_learning(training: OnlineTraining, collecting: Collecting, state: PyTree) -> None:
-    """Traces collecting and learning without compiling: what does not fit together is found here."""
+    """Traces collecting and learning without compiling, which finds shapes that do not fit together."""
     batch, _ = jax.eval_shape(partial(example_batch, collecting), state.learner)
     learn = training.over_devices(
         partial(learn_from_collected, training), in_specs=(ACTOR_PLACES, BATCH_PLACES), out_specs=(ACTOR_PLACES, P())
@@ -454,7 +454,7 @@ def check_learning(training: OnlineTraining, collecting: Collecting, state: PyTr
 
 
 def state_sizes(collecting: Collecting, training: OnlineTraining, state: TrainState) -> Sizes:
-    """What a rollout and the buffer take."""
+    """The memory of a rollout and of the buffer."""
     batch, _ = jax.eval_shape(partial(example_batch, collecting), state.learner)
     return Sizes(
         held={"a rollout": num_bytes(batch.transitions)},

@@ -1,8 +1,7 @@
 """A loop as the host sees it: how experience reaches a learner, behind functions that are the same for every loop.
 
-`Training` (experiment/running/training.py) drives a loop, saves it and restores it through these, and knows no
-field of its state. What a loop does inside, whether it steps compiled environments, samples a buffer or reads a
-dataset, is its own business.
+`Training` (experiment/running/training.py) drives, saves and restores a loop through these functions, and reads no
+field of its state. So a loop may do anything inside: step compiled environments, sample a buffer, or read a dataset.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class Sizes:
     held: Mapping[str, float] = dataclasses.field(default_factory=dict)  # by name, besides learner and `stored`
     held_by: tuple[str, ...] = ()  # the fields of the experiment that set these
     environment: float = 0  # one environment with what it shows, for evaluations
-    stored: int = 0  # experience that is kept to learn from
+    stored: int = 0  # experience that is kept for learning
     stored_by: str = ""  # the field that sets how much is stored
     stored_in_host: bool = False
 
@@ -63,8 +62,8 @@ class StatePart:
     """A part of a loop's state that can be saved and restored alone.
 
     label       its name in messages
-    seed_axis   where several seeds train at once, the axis of the seeds in its leaves; None where all share one value;
-                a dict for a part that is a dict
+    seed_axis   if several seeds train at once, the axis of the seeds in its leaves; None if all share one value; a dict
+                for a part that is a dict
     by_device   its leaves are split over the devices, so it fits only the number of devices that it was saved with
     left_out    None if checkpoints hold it; otherwise what to tell a user whose run resumes without it
     """
@@ -80,20 +79,20 @@ class Loop:
     """A loop as functions.
 
     init(key) -> state
-    advance(state, num_iterations) -> (state, metrics)   dispatches and does not wait; metrics are [max_iterations], of
-                                                         which num_iterations count
+    advance(state, num_iterations) -> (state, metrics)   dispatches and does not wait; metrics are [max_iterations], and
+                                                         the first num_iterations of them count
     learner(state) -> learner
     with_learner(state, learner) -> state
     saved(state) -> tree by the name of each part that checkpoints hold
     restored(state, trees) -> state                      with these in place of its own; other parts do not change
     sizes(shapes of a state) -> Sizes                    what is in memory
     collect(state) -> (state, checksum)                  collection alone, to time it; None: it cannot be timed alone
-    check(shapes of a state)                             traces an iteration, so that what cannot fit together is found
+    check(shapes of a state)                             traces an iteration, so that shapes that do not fit are found
                                                          before anything is compiled; None: `advance` is traced
-    close()                                              ends what the loop started beside this process's programs
+    close()                                              ends threads and processes that the loop started
 
-    `advance` is compiled, and then it can be lowered; or it is an ordinary function, of a loop that acts outside of
-    compiled programs. That one comes back when it is done, with metrics [num_iterations].
+    `advance` is usually a compiled function, which can be lowered. In loops that act outside of compiled programs it is
+    an ordinary function, which returns when it is done, with metrics [num_iterations].
 
     Several seeds at once: init(keys [S]), metrics [max_iterations, S], and an axis of seeds in each part of the state.
     """
@@ -137,8 +136,8 @@ def repeat(
     num_iterations: Array,
     max_iterations: int,
 ) -> tuple[PyTree, dict[str, Array]]:
-    """Calls `iterate(state) -> (state, metrics)` `num_iterations` times; metrics are `[max_iterations, …]`, NaN where
-    nothing was done.
+    """Calls `iterate(state) -> (state, metrics)` `num_iterations` times; metrics are `[max_iterations, …]`, NaN after
+    the last iteration.
 
     The number is traced, so one program serves any number of iterations.
     """

@@ -1,7 +1,7 @@
 """How actors collect a batch: in a pool of simulators, or in compiled environments.
 
-A collector is used by one thread. It knows no learner: it is given what to act with (`Algorithm.acting`), and gives
-batches as the online loop's `collect` does.
+A collector is used by one thread and does not see the learner: it receives what to act with (`Algorithm.acting`) and
+returns batches like those of the online loop's `collect`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from covey.envs.host.simulator import Source
 from covey.loops.rollout import Actor, EpisodeSums, collect, init_actor, make_transition, sum_ended, unroll
 from covey.types import Algorithm, Array, Batch, Key, PyTree, TimeStep, Transition, pytree
 
-ActWith = Callable[[Array], Algorithm]  # the algorithm that acts, while a flag says that it acts at random
+ActWith = Callable[[Array], Algorithm]  # from a flag, whether actions are random, the algorithm that acts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Collected:
     """A batch and the episodes that ended in it.
 
-    restarts, dropped_episodes    processes that were replaced meanwhile, and the episodes that were lost with them
+    restarts          processes that were replaced while it was collected
+    dropped_episodes  episodes that were lost with them
     """
 
     batch: Batch
@@ -42,7 +43,7 @@ class Collected:
 
 
 class Collector(Protocol):
-    """Collects one batch after another. All that is random follows from `key`."""
+    """Collects one batch after another. Everything random is derived from `key`."""
 
     def begin(self, key: Key) -> None:
         """Starts new episodes in all environments."""
@@ -50,27 +51,27 @@ class Collector(Protocol):
     def collect(self, acting: PyTree, key: Key, at_random: bool) -> Collected: ...
 
     def saved(self) -> dict[str, Any]:
-        """What continues the episodes elsewhere, as arrays, between two batches; empty where nothing can."""
+        """Between two batches, arrays from which another collector continues all episodes; empty if none could."""
 
     def restore(self, saved: Mapping[str, Any]) -> bool:
-        """Continues the saved episodes; whether they are the same to the bit."""
+        """Continues the saved episodes; returns whether they are equal to the bit."""
 
     def cancel(self) -> None:
-        """From another thread: `collect` ends with Cancelled where it can."""
+        """Called from another thread: `collect` raises Cancelled as soon as it can."""
 
     def close(self) -> None: ...
 
 
 class Cancelled(Exception):
-    """A batch was given up; `begin` and `restore` start again."""
+    """A batch was abandoned. Call `begin` or `restore` before collecting again."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Collecting:
     """What collecting is made of, for both kinds of collectors.
 
-    act_with   the algorithm that acts, where a flag says whether it acts at random
-    replay     batches are for a replay buffer: they need neither carries nor what follows the last step
+    act_with   from a flag, whether actions are random, the algorithm that acts
+    replay     batches are for a replay buffer, so they need neither carries nor the time step after the last one
     """
 
     env: Env
@@ -120,7 +121,7 @@ class CompiledCollector:
         return True
 
     def cancel(self) -> None:
-        """A batch is one program, which ends by itself."""
+        """Does nothing: a batch is one program, which cannot be interrupted."""
 
     def close(self) -> None:
         self._actor = None
@@ -141,7 +142,7 @@ def _collect_compiled(
 
 @pytree
 class Half:
-    """What one half of a pool's copies showed last, and where acting in them is. Like `rollout.Actor`, for a pool."""
+    """What one half of a pool's copies showed last, and the state of acting in them: `rollout.Actor` for a pool."""
 
     timestep: TimeStep
     carry: PyTree
@@ -150,7 +151,7 @@ class Half:
 
 @pytree
 class Chosen:
-    """What was done last in a half, and what the algorithm's `act` left with it."""
+    """The last actions in a half, and the extras that the algorithm's `act` returned with them."""
 
     actions: dict[str, Array]
     extras: dict[str, dict[str, PyTree]]
@@ -158,9 +159,9 @@ class Chosen:
 
 @pytree
 class Rollout:
-    """What a half has collected so far of a batch: `[T, b, …]`, later steps are empty.
+    """What a half has collected of a batch so far: `[T, b, …]`, with zeros in the steps to come.
 
-    lost   the copy's episode was lost at this step: nothing of it is learned from
+    lost   the copy's episode was lost at this step, so none of its steps is learned from
     """
 
     transitions: dict[str, Transition]
@@ -169,7 +170,7 @@ class Rollout:
 
 
 class PoolCollector:
-    """Collects in a pool of simulators: while one half steps, the other is acted on."""
+    """Collects in a pool of simulators. While one half steps, actions are chosen for the other."""
 
     def __init__(self, collecting: Collecting, pool: Pool):
         self._collecting, self._pool = collecting, pool
@@ -228,7 +229,7 @@ class PoolCollector:
         return jax.device_put(tree, self._device)
 
     def saved(self) -> dict[str, Any]:
-        """Where acting is, and what plays the simulators' episodes again; empty where that takes too much memory."""
+        """The state of acting, and what plays the simulators' episodes again; empty if that takes too much memory."""
         episodes = self._pool.saved()
         return {"episodes": episodes, "halves": self._halves} if episodes else {}
 
@@ -252,7 +253,7 @@ def seed_from(key: Key) -> int:
 
 
 def show_first(collecting: Collecting, timestep: TimeStep) -> Half:
-    """A half `[b]` at the beginning of its episodes."""
+    """A half `[b]` at the start of its episodes."""
     num_envs = timestep.last.shape[0]
     return Half(
         timestep=seen_by_algorithm(collecting.env, timestep),
@@ -269,7 +270,7 @@ def seen_by_algorithm(env: Env, timestep: TimeStep) -> TimeStep:
 def act_in_half(
     collecting: Collecting, acting: PyTree, half: Half, key: Key, place: Array, at_random: Array
 ) -> tuple[Half, Chosen]:
-    """Actions for a half; `place` is the number of this act in the batch."""
+    """Actions for a half. `place` counts the calls in a batch, so that each has its own key."""
     algorithm = collecting.act_with(at_random)
     key_act = jax.random.fold_in(key, place)
     actions, extras, carry = algorithm.act(acting, half.timestep, half.carry, key_act, collecting.explore)
@@ -279,12 +280,12 @@ def act_in_half(
 def record_step(
     collecting: Collecting, half: Half, chosen: Chosen, rollout: Rollout, answer: Answer, step: Array
 ) -> tuple[Half, Rollout]:
-    """Writes what came of the last actions as step number `step` of the batch."""
+    """Writes the result of the last actions as step number `step` of the batch."""
     spec = collecting.env.spec
     after = seen_by_algorithm(collecting.env, answer.timestep)
     episodes = add_step(half.episodes, score_played(after, played_by_team(chosen.extras)), spec)
     ended = sum_ended(episodes, after.last)
-    # A new episode begins where the old one was lost, and no value reaches from one into the other.
+    # Where an episode was lost a new one begins, and no value may be bootstrapped across that.
     after = dataclasses.replace(after, last=after.last | answer.dropped, truncated=after.truncated | answer.dropped)
     transitions = {
         group: make_transition(group, half.timestep, action, chosen.extras[group], after)
@@ -301,7 +302,7 @@ def record_step(
 
 
 def empty_rollout(collecting: Collecting, half: Half, chosen: Chosen, answer: Answer) -> Rollout:
-    """A rollout in which nothing is written."""
+    """A rollout of zeros."""
     after = seen_by_algorithm(collecting.env, answer.timestep)
     steps = {
         group: make_transition(group, half.timestep, action, chosen.extras[group], after)
@@ -318,7 +319,7 @@ def empty_rollout(collecting: Collecting, half: Half, chosen: Chosen, answer: An
 def join_halves(
     collecting: Collecting, halves: list[Half], rollouts: list[Rollout], carries: list[list[PyTree]]
 ) -> tuple[Batch, EpisodeSums]:
-    """The batch `[T, B, …]` of all copies, without the episodes that were lost."""
+    """The batch `[T, B, …]` of all copies, in which lost episodes count nowhere."""
     transitions = [without_lost(rollout) for rollout in rollouts]
     joined = jax.tree.map(lambda *parts: jnp.concatenate(parts, axis=1), *transitions)
     sums = jax.tree.map(lambda *parts: sum(parts), *(rollout.sums for rollout in rollouts))
@@ -341,7 +342,7 @@ def join_halves(
 
 
 def without_lost(rollout: Rollout) -> dict[str, Transition]:
-    """The transitions, in which nobody is alive in the steps of lost episodes: they weigh nothing in any loss."""
+    """The transitions, with nobody alive in the steps of lost episodes, so that these have no weight in any loss."""
     first = next(iter(rollout.transitions.values()))
 
     def back(lost_later: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -360,7 +361,7 @@ def without_lost(rollout: Rollout) -> dict[str, Transition]:
 
 
 def example_batch(collecting: Collecting, learner: PyTree) -> tuple[Batch, EpisodeSums]:
-    """What a collector gives, for its shapes."""
+    """An example of what a collector returns, for its shapes."""
     acting, key = collecting.algorithm.acting(learner), jax.random.key(0)
     if (source := simulator_of(collecting.env)) is None:
         env = BatchedEnv(env=collecting.env, num_envs=collecting.num_envs, stagger=collecting.stagger)
@@ -377,7 +378,7 @@ def example_batch(collecting: Collecting, learner: PyTree) -> tuple[Batch, Episo
 
 
 def example_saved(collecting: Collecting) -> dict[str, Any]:
-    """What a collector saves, for its shapes."""
+    """An example of what a collector saves, for its shapes."""
     key = jax.random.key(0)
     if (source := simulator_of(collecting.env)) is None:
         env = BatchedEnv(env=collecting.env, num_envs=collecting.num_envs, stagger=collecting.stagger)

@@ -45,10 +45,10 @@ class ExperimentConfig(Configuration):
     schedule_frames: Large | None = field(None, resumable=True)
     # kind of device that computes
     platform: Platform = field(Platform.auto, identity=False, resumable=True, compared=False)
-    # devices to split the environments over; null: as many as are available and split them evenly; the number used is
+    # devices to split the environments over; null: as many as are available and divide them evenly. The number used is
     # stored with the run
     devices: int | None = field(None, identity=False, resumable=True, compared=False)
-    # seeds trained in one program, each as if alone except for rounding; null: on accelerators as many as fit, else one
+    # seeds trained in one program, each as if alone up to rounding; null: on accelerators as many as fit, on a CPU one
     # after another
     seeds_at_once: int | None = field(None, identity=False, resumable=True, compared=False)
     # frames between evaluations; 0: at the start and at the end only
@@ -106,17 +106,17 @@ class ExperimentConfig(Configuration):
 
     @property
     def acting(self) -> ActorsConfig | None:
-        """How environments are stepped, where that is done beside the learner."""
+        """How environments are stepped, if actors do that beside the learner; otherwise None."""
         return None
 
     @property
     def acting_devices(self) -> int:
-        """CPU devices that act beside those that learn, so that neither waits for the other's programs."""
+        """CPU devices for acting, besides those for learning, so that neither waits for the other's programs."""
         return 0
 
     @property
     def collecting(self) -> CollectingConfig | None:
-        """These fields, where an iteration steps environments side by side; None where it does not."""
+        """These fields, if an iteration steps environments side by side; otherwise None."""
         return None
 
 
@@ -226,10 +226,10 @@ class ActorsConfig:
     where: Where = field(Where.local, identity=False, resumable=True, compared=False)  # where actors step environments
     # processes that step simulators; null: one for each core
     num: int | None = field(None, identity=False, resumable=True, compared=False)
-    # iterations that the parameters which act are behind those that are learned. 0: collecting and learning take turns,
-    # and a run is the same to the bit each time. 1 or more: they overlap, and batches are that much older
+    # how many updates the acting parameters are behind. 0: collecting and learning take turns, and the same run gives
+    # the same bits. 1 or more: they overlap, and batches are collected with parameters that much older
     lag: int = 0
-    # seconds that a process may take for one step of its copies, before it counts as hanging and is replaced
+    # seconds that a process may take to step its copies, before it counts as hanging and is replaced
     step_seconds: float = field(60.0, identity=False, resumable=True, compared=False)
     # copies that play evaluations; each plays several episodes if there are fewer copies than episodes
     evaluation_copies: int = field(16, resumable=True, compared=False)
@@ -242,7 +242,7 @@ class ActorsConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ActorLoopConfig(CollectingConfig):
-    """Loops whose environments are stepped by actors, beside the learner."""
+    """Loops in which actors step the environments beside the learner."""
 
     num_envs: int = 16
     actors: ActorsConfig = dataclasses.field(default_factory=ActorsConfig)  # how environments are stepped
@@ -257,11 +257,11 @@ class ActorLoopConfig(CollectingConfig):
 
     @property
     def split_over_devices(self) -> Mapping[str, int]:
-        return {}  # the other cores step environments
+        return {}  # one device learns, because the other cores step environments
 
     @property
     def why_one_seed(self) -> str | None:
-        return "actors step the environments of one seed"
+        return "actors step the environments of one seed only"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

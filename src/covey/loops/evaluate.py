@@ -11,7 +11,7 @@ from covey.envs.batch import Episodes, add_step, init_episodes, score_played
 from covey.ops.seeds import any_seed
 from covey.types import Algorithm, Array, Key, PyTree, TimeStep
 
-# Of all environments: states, time steps, carries, the episodes' statistics, which have ended; and the steps so far.
+# For all environments: states, time steps, carries, statistics of the episodes, which have ended. And the steps so far.
 Playing = tuple[PyTree, TimeStep, PyTree, Episodes, Array, Array]
 
 

@@ -54,7 +54,7 @@ def make_learning(config: ReplayConfig, algorithm: Algorithm, num_devices: int) 
 
 
 def updates_due(learning: ReplayLearning, held: Array, collected: Array, done: Array | int = 0) -> Array:
-    """How many updates an iteration makes. It is number `done`, counted from 1.
+    """How many updates iteration number `done`, counted from 1, makes.
 
     By now each environment has taken `collected` steps, and the buffer holds the last `held` of them. Usually these are
     all that fit, and the iteration makes all of its `num_updates`. After a resume without the buffer, fewer are held,

@@ -35,7 +35,7 @@ class OfflineState:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OfflineTraining:
-    """What an iteration is made of: `updates` from samples of `source`; `progress` is 1 after `num_iterations`."""
+    """What an iteration is made of: `updates` from samples of `source`. `progress` reaches 1 after `num_iterations`."""
 
     algorithm: Algorithm
     source: Source

@@ -104,7 +104,7 @@ class OnlineTraining:
 
     @property
     def each_seed(self) -> Callable[..., Callable[..., Any]]:
-        """`jax.vmap` if several seeds train in one program; otherwise what leaves a function as it is."""
+        """`jax.vmap` if several seeds train in one program; otherwise a function that returns its argument."""
         return jax.vmap if self.together else _for_one_seed
 
     def device_key(self, key: Key) -> Key:
@@ -239,7 +239,7 @@ def iteration_keys(training: OnlineTraining, state: TrainState) -> tuple[Key, Ke
 def learn_iteration(
     training: OnlineTraining, state: TrainState, batch: Batch, key: Key
 ) -> tuple[TrainState, dict[str, Array]]:
-    """The second half of an iteration, on each device: learns from what was collected, and counts on."""
+    """The second half of an iteration, on each device: learns from what was collected, and counts the iteration."""
     batch = add_shaping(batch, shaping_factor(training, state.iteration))
     progress = state.iteration * (training.frames_per_iteration / training.schedule_frames)
     learner, buffer, metrics = learn(training, state, batch, key, progress)
@@ -272,7 +272,7 @@ def collect_only(training: OnlineTraining, state: TrainState) -> tuple[TrainStat
 
     def collect_one(state: TrainState) -> tuple[Actor, Array]:
         actor, batch, sums = collect_batch(training, state, training.device_key(state.key))
-        # Everything that updates read goes into an output, or the compiler would drop the work that is to be timed.
+        # Everything that updates read goes into an output: otherwise the compiler would remove the work to be timed.
         read = [
             (part.observation, part.state, part.extras, part.reward, part.last) for part in batch.transitions.values()
         ]

@@ -1,4 +1,4 @@
-"""Evaluation in simulators: episodes are played in a pool of their own, in a thread, while training goes on."""
+"""Evaluation in simulators: a thread plays episodes in a separate pool while training continues."""
 
 from __future__ import annotations
 
@@ -119,13 +119,13 @@ class PoolEvaluation:
 def follow_episodes(
     env: Env, scored: Sequence[str], half: Half, chosen: Chosen, answer: Answer
 ) -> tuple[Half, dict[str, Array]]:
-    """A half after a step, and the values of its episodes `[b]`, with `ended` where they are those of a whole one."""
+    """A half after a step, and the values of its episodes `[b]`. `ended`: where an episode is complete."""
     after = seen_by_algorithm(env, answer.timestep)
     episodes = add_step(half.episodes, score_played(after, played_by_team(chosen.extras)), env.spec)
     values = episode_values(episodes, scored) | {"ended": after.last}
     begun = after.last | answer.dropped
     half = Half(
-        timestep=dataclasses.replace(after, last=begun),  # memories start afresh there
+        timestep=dataclasses.replace(after, last=begun),  # networks forget where an episode begins
         carry=half.carry,
         episodes=restart_episodes(episodes, begun, env.spec),
     )
@@ -135,7 +135,7 @@ def follow_episodes(
 def draw_episode(
     env: Env, algorithm: Algorithm, pool: Pool, learner: PyTree, key: Key, *, deterministic: bool
 ) -> list[np.ndarray]:
-    """Pictures of one episode in a pool of one copy, from its beginning to before its last step."""
+    """Pictures of one episode in a pool of one copy, one before each of its steps."""
     collecting = Collecting(
         env=env,
         algorithm=algorithm,

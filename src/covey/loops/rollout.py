@@ -14,7 +14,7 @@ from covey.types import Algorithm, Array, Batch, Key, PyTree, TimeStep, Transiti
 
 @pytree
 class Actor:
-    """The state of acting: the environments, what they showed last, and the carry that belongs to it."""
+    """The state of acting: the environments, what they showed last, and the networks' carry at that point."""
 
     env: BatchState
     timestep: TimeStep

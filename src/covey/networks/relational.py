@@ -22,11 +22,15 @@ from covey.types import Array
 
 
 class Over(enum.Enum):
+    """What the elements of a set are."""
+
     agents = "the agents of the group"
     rows = "the rows of each agent's own observation"
 
 
 class Aggregation(enum.Enum):
+    """How the features of several elements become one."""
+
     add = "add"  # the sum
     mean = "mean"  # the mean
     max = "max"  # the largest of each feature
@@ -49,12 +53,16 @@ def aggregate(kind: Aggregation, x: Array, mask: Array | np.ndarray, axis: int) 
 
 
 class Topology(enum.Enum):
+    """Which agents hear which."""
+
     full = "every agent hears every other"
     empty = "nobody hears anybody"
     radius = "agents hear those within a distance"
 
 
 class GraphLayer(enum.Enum):
+    """A layer of messages between agents."""
+
     graph_conv = "GraphConv (Morris et al., 2019): own features plus the aggregated neighbours', each times a matrix"
     gatv2 = "GATv2 (Brody et al., 2022): neighbours weighted by attention"
 
@@ -136,13 +144,17 @@ class Gatv2(nnx.Module):
 
 
 class GnnModel(nnx.Module):
+    """Dense layers, messages between agents, dense layers: features `[…, A, F]`, each agent's own."""
+
     def __init__(self, config: GnnConfig, input_shape: tuple[int, ...], rngs: nnx.Rngs):
         if len(input_shape) != 1:
             raise UnfitInput("gnn", "observations [F]", input_shape)
         for name in ("position", "velocity"):
             entries = getattr(config, name) or ()
             if any(not -input_shape[0] <= i < input_shape[0] for i in entries):
-                raise UsageError(f"model 'gnn': {name}={list(entries)} is beyond observations of {input_shape[0]}")
+                raise UsageError(
+                    f"model 'gnn': {name}={list(entries)} must be indices into observations of {input_shape[0]} numbers"
+                )
         self.config = config
         edges = (len(config.position) + 1 if config.position else 0) + (len(config.velocity) if config.velocity else 0)
         self.before = Mlp(input_shape[0], config.layers, config, rngs)
@@ -189,6 +201,8 @@ class GnnModel(nnx.Module):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SetConfig(LayersConfig):
+    """Fields of models over sets: of agents, or of the rows of an observation."""
+
     over: Over = Over.agents  # what the elements of a set are
     # where rows lie in a flat observation: [first entry, number, size]; the rest of it is appended to each row; null:
     # the observation has rows; only for over=rows
@@ -248,6 +262,8 @@ class AttentionBlock(nnx.Module):
 
 
 class AttentionModel(nnx.Module):
+    """Self-attention over the elements of a set, then dense layers. With rows, their features are averaged."""
+
     def __init__(self, config: AttentionConfig, input_shape: tuple[int, ...], rngs: nnx.Rngs):
         self.over, self.rows = config.over, config.rows
         input_shape = _shape_of_rows("attention", config, input_shape)
@@ -276,6 +292,8 @@ class DeepSetsConfig(SetConfig):
 
 
 class DeepSetsModel(nnx.Module):
+    """Dense layers for each element, their aggregate, and dense layers after it."""
+
     def __init__(self, config: DeepSetsConfig, input_shape: tuple[int, ...], rngs: nnx.Rngs):
         self.over, self.rows, self.aggregation = config.over, config.rows, config.aggregation
         input_shape = _shape_of_rows("deepsets", config, input_shape)

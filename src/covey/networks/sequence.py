@@ -23,6 +23,8 @@ from covey.types import Array, Observation, ObservationShape, PyTree
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SequenceConfig(ModelConfig):
+    """The stages, in the order in which they run."""
+
     # models one after another, by names of your choice: {see: {model: mlp, layers: [64]}, remember: {model: gru}}
     stages: dict[str, Any] = dataclasses.field(default_factory=dict)
     # how the weights of the output layer are initialised; stages have their own fields
@@ -94,6 +96,7 @@ class RecurrentSequence(SequenceModel):
 
 
 def make_sequence(config: SequenceConfig, input_shape: ObservationShape, rngs: nnx.Rngs) -> SequenceModel:
+    """Makes the stages one after another, each for the features of the one before."""
     if not config.stages:
         raise UsageError("model 'sequence' needs stages, e.g. 'model.stages={see:{model:mlp},keep:{model:gru}}'")
     stages: list[Any] = []

@@ -130,7 +130,8 @@ def test_the_environment_never_reaches_a_limit_of_its_own() -> None:
     for _ in range(3):
         game.advance()
     assert game.step["last"] and game.step["truncated"] and not game.groups["agents"]["terminated"].any()
-    with pytest.raises(UsageError, match=r"^max_cycles is not the environment's to keep: set task.time_limit instead$"):
+    keeps = r"^max_cycles cannot be set, because covey keeps the time limit: set task.time_limit instead$"
+    with pytest.raises(UsageError, match=keeps):
         make("Duo", kwargs={"max_cycles": 7})
 
 
@@ -230,7 +231,7 @@ def test_sequences_are_padded_and_each_row_says_that_it_is_one(trap: str) -> Non
         SimulatorError, match=r"^the observation of walker_0 has 3 rows, more than task.sequence_length=2$"
     ):
         game.advance()
-    with pytest.raises(UsageError, match=r"set task\.sequence_length, to which they are padded$"):
+    with pytest.raises(UsageError, match=r"set task\.sequence_length, the length to pad them to$"):
         make("Rows")
 
 
@@ -239,5 +240,5 @@ def test_pictures() -> None:
     game.advance()
     picture = game.simulator.render()
     assert picture.shape == (4, 6, 3) and picture.dtype == np.uint8 and (picture == 1).all()
-    with pytest.raises(UsageError, match=r"^it has no pictures \(rgb_array\); it has rgb_array$"):
+    with pytest.raises(UsageError, match=r"^it draws no pictures \(rgb_array\); its render modes: rgb_array$"):
         make("Duo", kwargs={"trap": "no pictures"}).simulator.render()

@@ -63,7 +63,7 @@ def test_what_is_not_there() -> None:
     assert error("json") == "module 'json' has no parallel_env or env that makes an environment"
     assert error(f"{TOYS}:Nothing") == f"module '{TOYS}' has no Nothing that makes an environment"
     assert error("collections:OrderedDict") == (
-        "what 'collections:OrderedDict' makes is no parallel PettingZoo environment: "
+        "'collections:OrderedDict' does not make a parallel PettingZoo environment: "
         "OrderedDict has no possible_agents, reset, step"
     )
 

@@ -92,7 +92,7 @@ def test_an_illegal_action_is_an_error() -> None:
 
 def test_games_of_turns_must_be_declared() -> None:
     with pytest.raises(
-        UsageError, match=r"^agents take turns in '.*', which a step for all cannot do: set task.turns=true$"
+        UsageError, match=r"^agents take turns in '.*', so they cannot all act at once: set task.turns=true$"
     ):
         make(turns=False)
 

@@ -40,7 +40,7 @@ def test_a_folder_with_the_package_or_one_with_such_a_folder(tmp_path: Path, mon
 
 def test_what_cannot_be_found_or_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
-        MissingPackage, match=f"task 'x/y' needs hedgehog, .*: catch one; .* by task.path or {VARIABLE}"
+        MissingPackage, match=f"task 'x/y' needs hedgehog, .*: catch one; .* with task.path or {VARIABLE}"
     ):
         hedgehog()
     with pytest.raises(UsageError, match=f"task.path={tmp_path}: there is no package hedgehog in it"):

@@ -122,7 +122,7 @@ def test_fifteen_battles() -> None:
 
 def test_the_game_must_be_there(smacv2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SC2PATH", str(smacv2 / "nowhere"))
-    with pytest.raises(MissingPackage, match=r"needs the game StarCraft II .* SC2PATH names its folder"):
+    with pytest.raises(MissingPackage, match=r"needs the game StarCraft II .* set SC2PATH to its folder"):
         battle(smacv2)
 
 

@@ -95,9 +95,9 @@ def test_a_limit_that_is_reported_as_an_ending_is_set_above_coveys() -> None:
     ("fields", "message"),
     [
         ({}, "task.id says which environment"),
-        ({"id": "covey-dua-v0"}, "no 'covey-dua-v0'; nearest: covey-duo-v0"),
+        ({"id": "covey-dua-v0"}, "no environment 'covey-dua-v0'; nearest: covey-duo-v0"),
         ({"id": "no_such_module:x-v0"}, "No module named 'no_such_module'"),
-        ({"id": "covey-duo-v0", "kwargs": {"how": "one agent"}}, "Box is the space of one agent"),
+        ({"id": "covey-duo-v0", "kwargs": {"how": "one agent"}}, "Box is the space of a single agent"),
     ],
 )
 def test_what_covey_cannot_step_is_refused_in_a_line(fields: dict[str, Any], message: str) -> None:
@@ -271,7 +271,7 @@ def test_a_missing_package_is_a_line(name: str, package: str, extra: str, monkey
     ("name", "fields", "message"),
     [
         ("robotic_warehouse/tiny-2ag", {"shelf_columns": 2}, "shelf_columns must be odd"),
-        ("robotic_warehouse/tiny-2ag", {"two_stage": True, "reward": "shared"}, "exclude each other"),
+        ("robotic_warehouse/tiny-2ag", {"two_stage": True, "reward": "shared"}, "does not combine"),
         ("foraging/8x8-2p-1f", {"max_agent_level": 0}, "below min_agent_level"),
         ("foraging/8x8-2p-1f", {"min_food_level": 4, "max_food_level": 2}, "below min_food_level"),
         ("foraging/8x8-2p-1f", {"reward": "shared"}, "use team_sum or team_mean"),

@@ -1,7 +1,7 @@
 """Whether a simulator keeps the contract: `covey check` for tasks that are stepped in processes.
 
-The simulator is played at random in this process, as a worker would step it, and what it shows is held against the same
-rules as compiled environments (`envs.check`).
+It plays the simulator at random in this process, in the way that a worker steps it, and applies the rules that compiled
+environments must keep (`envs.check`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_STEPS = 256
 
 
 def check_simulator(source: Source, *, seed: int = 0) -> Checked:
-    """Plays a few hundred random legal steps; raises UsageError with the first thing wrong."""
+    """Plays a few hundred random legal steps; raises UsageError for the first thing that is wrong."""
     name = f"task {source.name}"
     try:
         simulators = [source.simulator() for _ in range(NUM_COPIES)]
@@ -69,7 +69,7 @@ def play(spec: EnvSpec, arrays: dict[str, Any], copies: list[Episodes], num_step
 
 
 def at_the_end(before: TimeStep, after: TimeStep) -> TimeStep:
-    """`after`, in which those who live are those of the episode that the step was part of, also where it ended."""
+    """`after`, with `alive` as it was at the end of the step's own episode, before any reset."""
     groups = {
         name: dataclasses.replace(
             group,
@@ -83,12 +83,12 @@ def at_the_end(before: TimeStep, after: TimeStep) -> TimeStep:
 
 
 def shown(arrays: dict[str, Any]) -> TimeStep:
-    """A copy of what all copies show."""
+    """The current time steps of all copies, copied out of the shared memory."""
     return as_timestep(layout.map_leaves(np.copy, arrays["step"]))
 
 
 def random_actions(action: Any, shape: tuple[int, ...], mask: Any, random: np.random.Generator) -> np.ndarray:
-    """Legal actions, drawn alike."""
+    """Legal actions, each with equal probability."""
     if isinstance(action, Continuous):
         low, high = np.maximum(action.low, -1e6), np.minimum(action.high, 1e6)
         return random.uniform(low, high, shape)

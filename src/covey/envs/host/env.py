@@ -1,7 +1,7 @@
-"""A simulator in processes as an `Env`, so that specs and wrappers are those of every other task.
+"""A simulator in processes as an `Env`, so that specs and wrappers work as for every other task.
 
-Nothing compiled can step it. Its answers come from a pool, and take the place of the key at a reset and of the action
-at a step: `env.step(state, answer, key)` passes a time step of the pool through the wrappers.
+No compiled program can step it. A pool does, and its time step is passed in place of the key at a reset and of the
+action at a step: `env.step(state, answer, key)` sends it through the wrappers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from covey.types import EnvSpec, PyTree, TimeStep
 
 
 class HostEnv:
-    """The registered simulator `source`. Making it starts a process that describes it."""
+    """The registered simulator `source`. The constructor starts a process to read its spec."""
 
     def __init__(self, source: Source):
         self.source = source
@@ -42,12 +42,12 @@ class HostEnv:
             name = self.source.name
             raise UsageError(
                 f"{name} is an ordinary Python simulator, which no compiled program can step; "
-                f"covey.make_simulator('{name}') is one to step by hand"
+                f"covey.make_simulator('{name}') makes one to step by hand"
             )
         return answer
 
     def render(self, states: Sequence[PyTree]) -> list[np.ndarray]:
-        raise UsageError(f"{self.source.name} draws itself while it is played")
+        raise UsageError(f"{self.source.name} can be drawn only while it is played")
 
 
 def simulator_of(env: Any) -> Source | None:

@@ -1,4 +1,4 @@
-"""Episodes of one copy of a simulator: seeds, time limit, who lives, auto-reset, and checks of what it answers."""
+"""Episodes of one copy of a simulator: seeds, time limit, who is alive, auto-reset, and checks of its answers."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ FLOAT32 = np.dtype(np.float32)
 
 
 def episode_seed(seed: int, copy: int, episode: int) -> int:
-    """The seed of one episode, 31 bits: the same in whichever process, and another one for every copy and episode."""
+    """The seed of one episode, 31 bits. It differs between copies and episodes, and not between processes."""
     return int(np.random.SeedSequence((seed, copy, episode)).generate_state(1)[0] >> 1)
 
 
 class Episodes:
-    """Plays episode after episode in one copy and writes what happens into its rows of shared memory (layout.py).
+    """Plays one episode after another in one copy, and writes what happens into its rows of shared memory (layout.py).
 
-    As everywhere in covey, `observation` is what to act on, after an auto-reset that of the new episode, and
-    `next_observation` is the true successor of the last action. What an agent is offered when it is not alive counts
-    nowhere: its reward is zero.
+    As everywhere in covey, `observation` is what to act on (after an auto-reset, the new episode's first), and
+    `next_observation` is the true successor of the last action. An agent that is not alive has a reward of zero,
+    whatever the simulator gives it.
     """
 
     def __init__(self, simulator: Simulator, config: SimulatorConfig, row: Mapping[str, Any], number: int):
@@ -184,7 +184,7 @@ class Episodes:
 
 
 def choice_widths(action: ActionSpec) -> tuple[int, ...]:
-    """How many actions each choice of an agent has; continuous actions are no choices."""
+    """How many options each choice of an agent has; empty for continuous actions."""
     match action:
         case Discrete(num_actions=number):
             return (number,)
@@ -206,7 +206,7 @@ class Place:
 
 
 def places(groups: Mapping[str, Any], prefix: str) -> list[Place]:
-    """Of each group, what follows (`next_`) or what to act on."""
+    """The places of all groups: of successors (prefix `next_`), or of what to act on (no prefix)."""
     return [
         Place(
             name=name,
@@ -220,7 +220,7 @@ def places(groups: Mapping[str, Any], prefix: str) -> list[Place]:
 
 
 def free_without_choice(mask: np.ndarray, widths: Sequence[int]) -> None:
-    """Lets agents that have no legal action, as the dead often have none, do anything: something is drawn for all."""
+    """Allows every action to agents without a legal one, as the dead often are: an action is drawn for them too."""
     start = 0
     for width in widths:
         part = mask[:, start : start + width]

@@ -28,7 +28,7 @@ Path = tuple[str, ...]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Description:
-    """What a worker found out about its simulator, after a first reset.
+    """What a worker found out about its simulator from a first reset.
 
     masked                the groups that come with action masks
     shaped                the groups that get a reward for learning only
@@ -50,7 +50,7 @@ class Leaf:
 
 
 def layout(description: Description) -> dict[str, Any]:
-    """The tree of leaves: `step` as a TimeStep has it, `actions` by group, and where each copy's episode is."""
+    """The tree of leaves: `step` as in a TimeStep, `actions` by group, and where each copy is in its episode."""
     spec, flag = description.spec, Leaf(dtype=np.bool_)
     state = None if spec.state_shape is None else entries(spec.state_shape, np.float32)
     step = {
@@ -66,10 +66,10 @@ def layout(description: Description) -> dict[str, Any]:
     return {
         "step": step,
         "actions": {name: action_leaf(group.action, group.num_agents) for name, group in spec.groups.items()},
-        "active": flag,  # whether the next command is for this copy too
+        "active": flag,  # whether the next command is for this copy
         "seed": Leaf(dtype=np.int32),  # of the run
-        "episode": Leaf(dtype=np.int32),  # its number, which makes its seed
-        "elapsed": Leaf(dtype=np.int32),  # steps of it that are over
+        "episode": Leaf(dtype=np.int32),  # its number, from which its seed is made
+        "elapsed": Leaf(dtype=np.int32),  # steps taken in it
     }
 
 
@@ -123,7 +123,7 @@ def num_choices(action: ActionSpec) -> int:
 
 
 def map_leaves(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
-    """`function(leaf, …)` of each leaf, in a tree of the same form."""
+    """`function(leaf, …)` of each leaf, in a tree of the same structure."""
     if isinstance(tree, dict):
         return {name: map_leaves(function, part, *(other[name] for other in others)) for name, part in tree.items()}
     return function(tree, *others)

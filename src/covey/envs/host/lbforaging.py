@@ -1,7 +1,7 @@
 """Level-based foraging (Christianos et al. 2020), in its own package `lbforaging`: food that may take several agents.
 
-The package reports its time limit as an ending, so it gets one that is never reached. It draws itself in a window only;
-pictures here are covey's own.
+The package reports its time limit as an ending, so that limit is set too high to be reached. It can draw only in a
+window, so pictures here are covey's own.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ class ForagingConfig(PettingZooConfig):
 
     time_limit: int = 50
     grid_size: int = 8  # rows, and columns
-    num_agents: int = 2  # agents
-    num_food: int = 1  # pieces of food
+    num_agents: int = 2  # number of agents
+    num_food: int = 1  # number of pieces of food
     sight: int | None = None  # cells that an agent sees in each direction; null: all
-    force_coop: bool = False  # every piece takes all agents
+    force_coop: bool = False  # every piece of food takes all agents
     min_agent_level: int = 1  # lowest level of an agent
     max_agent_level: int = 2  # highest level of an agent
     min_food_level: int = 1  # lowest level of food
     # highest level of food; null: the sum of the three lowest levels among the agents
     max_food_level: int | None = None
     normalise_reward: bool = True  # rewards of all agents for all food sum to 1
-    penalty: float = 0.0  # what agents lose that try to eat food above their level
+    penalty: float = 0.0  # what an agent loses when it tries to eat food above its level
 
     largest_count: ClassVar[int] = 256
     other_names: ClassVar[OtherNames] = {
@@ -81,7 +81,7 @@ class ForagingConfig(PettingZooConfig):
 
 
 def make_foraging(*, max_cycles: int, **arguments: Any) -> TupleEnvironment:
-    """The package's environment, with a limit that covey's comes before."""
+    """The package's environment, with a limit above covey's."""
     require("lbforaging", "level-based foraging", "lbforaging")
     from lbforaging.foraging.environment import ForagingEnv
 

@@ -12,7 +12,7 @@ from covey.errors import UsageError
 def make_simulator(name: str, **fields: Any) -> Simulator:
     """One copy of the simulator `name`, e.g. `make_simulator("pettingzoo/multiwalker", n_walkers=2)`.
 
-    It is as its package has it: seeds, time limits and episodes one after another are added where covey steps it.
+    It behaves as its package made it. Seeds, time limits and automatic resets are added when covey trains on it.
     """
     entry = registry.tasks[name]
     if not entry.host:
@@ -21,7 +21,7 @@ def make_simulator(name: str, **fields: Any) -> Simulator:
 
 
 def source_of(name: str, config: Any) -> Source:
-    """How to make copies of a registered simulator."""
+    """The registered simulator as something that worker processes can make copies of."""
     if not isinstance(config, SimulatorConfig):
         kind = type(config).__name__
         raise UsageError(f"task '{name}': its configuration {kind} must inherit from covey.SimulatorConfig")

@@ -1,7 +1,8 @@
 """Multi-agent MuJoCo (Peng et al. 2021) as Gymnasium-Robotics implements it: the joints of one robot as agents.
 
-Agents of a robot often see and move different numbers of joints. They are padded to the largest, as in MABrax: what is
-missing of an observation is zero, and surplus actions do nothing. With `pad=false`, agents of one shape are a group.
+Agents of a robot often see and move different numbers of joints. By default they are padded to the largest, as in
+MABrax: missing entries of an observation are zero, and surplus actions do nothing. With `pad=false`, agents with equal
+spaces form a group.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ class MamujocoConfig(PettingZooConfig):
 
     time_limit: int = 1000
     scenario: str = "Ant"  # the robot
-    agent_conf: str = "4x2"  # how its joints are divided: 4 agents with 2 joints each; `9|8`: two with 9 and with 8
-    agent_obsk: int = 1  # joints away from its own that an agent still sees
-    pad: bool = True  # observations and actions have the size of the largest, and agents are one group
+    agent_conf: str = "4x2"  # how its joints are divided: `4x2` is 4 agents of 2 joints, `9|8` is 2 agents of 9 and 8
+    agent_obsk: int = 1  # how many joints away from its own an agent sees
+    pad: bool = True  # observations and actions are padded to the largest, and all agents are one group
     # further arguments of Gymnasium's robot: `task.kwargs={terminate_when_unhealthy: false}`
     kwargs: dict[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -53,7 +54,7 @@ class MamujocoConfig(PettingZooConfig):
 
 
 class MamujocoSimulator(ParallelSimulator):
-    """All agents earn what the robot earns."""
+    """All agents receive the robot's reward."""
 
     def __init__(self, config: MamujocoConfig):
         self._fell = 0.0
@@ -66,7 +67,7 @@ class MamujocoSimulator(ParallelSimulator):
         return {"fell": float(self._num_alive == 0)}
 
     def render(self) -> np.ndarray:
-        os.environ.setdefault("MUJOCO_GL", "egl")  # without a display; read when a robot is drawn for the first time
+        os.environ.setdefault("MUJOCO_GL", "egl")  # needs no display; it is read when a robot is first drawn
         return super().render()
 
 
@@ -86,7 +87,7 @@ def make_robot(
             agent_conf=agent_conf,
             agent_obsk=agent_obsk,
             render_mode=render_mode,
-            **{"max_episode_steps": -1, **kwargs},  # Gymnasium's word for no limit
+            **{"max_episode_steps": -1, **kwargs},  # for Gymnasium, -1 means no limit
         )
     except NotImplementedError as error:
         raise UsageError(f"task.scenario: there is no robot '{scenario}'") from error
@@ -98,7 +99,7 @@ def make_robot(
 
 
 def warn(message: str) -> None:
-    """Prints a warning of MuJoCo, which would otherwise write it into a file in the working directory."""
+    """Prints a warning of MuJoCo's, which MuJoCo would otherwise write into a file in the working directory."""
     print(message, file=sys.stderr)
 
 

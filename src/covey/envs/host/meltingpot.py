@@ -1,10 +1,10 @@
 """Substrates of Melting Pot 2 (Agapiou et al. 2022): many players in a world of pixels, with mixed motives.
 
-Substrates are what agents train on. Melting Pot's scenarios, in which trained bots play along, need the bots; they are
-not among what its source archive holds, and covey does not offer them.
+Substrates are what agents train on. Melting Pot's scenarios add trained bots. Its source archive does not contain the
+bots, so covey has no scenarios.
 
-`import meltingpot` imports TensorFlow for those bots. A stand-in without any function takes its place during the
-import, in the worker process only.
+`import meltingpot` imports TensorFlow for those bots. During the import an empty stand-in takes TensorFlow's place, in
+the worker process only.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HOW = (
     "`pip download --no-deps --no-binary :all: dm-meltingpot==2.4.1`, unpack the archive, and `pip install "
     "'covey[meltingpot]'` for what it imports"
 )
-WORLD = "WORLD.RGB"  # the picture of everything, which no player sees
+WORLD = "WORLD.RGB"  # the picture of the whole world, which players do not see
 NEEDED = ("chex", "dm_env", "dmlab2d", "gymnasium", "immutabledict", "ml_collections", "networkx", "reactivex", "tree")
 OPPOSED = (("predator", "prey"), ("crewmate", "impostor"))  # roles that play against each other
 
@@ -39,11 +39,11 @@ class MeltingPotConfig(PettingZooConfig):
 
     time_limit: int = 1000
     substrate: str = "clean_up"  # the substrate: `covey list tasks meltingpot` shows the names
-    # each player's role, from those that the substrate knows; empty: its own choice, which says how many play
+    # each player's role, from those of the substrate, which also sets the number of players; empty: the substrate's own
     roles: tuple[str, ...] = ()
-    # what players observe, by its names in the substrate; empty: all that the substrate gives each player
+    # names of the substrate's observations that players receive; empty: all that the substrate gives each player
     observations: tuple[str, ...] = ()
-    image_stride: int = 1  # every so many pixels of an image are observed, in both directions; sprites are 8 wide
+    image_stride: int = 1  # keep one pixel in this many of an image, in both directions; sprites are 8 wide
     path: str | None = None  # folder with the unpacked source archive; null: COVEY_MELTINGPOT, or an installed package
 
     def recipe(self) -> Recipe:
@@ -59,7 +59,7 @@ class MeltingPotConfig(PettingZooConfig):
 
 
 class MeltingPotSimulator(ParallelSimulator):
-    """Knows which roles oppose each other. Players of one role are a group; if all have the same, it is `agents`."""
+    """Adds which roles oppose each other. Players of one role are a group; if there is one role, it is `agents`."""
 
     def __init__(self, config: MeltingPotConfig):
         super().__init__(config)
@@ -70,8 +70,8 @@ class MeltingPotSimulator(ParallelSimulator):
 class Players:
     """A substrate with PettingZoo's parallel interface: players are named by role, `prey_3`.
 
-    Each episode is a substrate that is built again, as Melting Pot itself does, with a seed of its own. That seed
-    decides little: built twice with one, substrates often differ from their first frame on, even in one process.
+    As in Melting Pot itself, each episode builds the substrate again, with its own seed. The seed does not decide much:
+    two substrates built with the same seed often differ from the first frame on, even in one process.
     """
 
     metadata: Mapping[str, Any] = {"render_modes": ["rgb_array"]}
@@ -96,7 +96,7 @@ class Players:
         self.agents: list[str] = []
         self._randomness = Randomness()
         self._world: Any = None
-        self._unplayed: int | None = None  # the seed of a substrate that was built and not stepped yet
+        self._unplayed: int | None = None  # the seed of the current substrate, if it was not stepped yet
         self._begin(seed=0)
         self._spec: Mapping[str, Any] = self._observation_spec()
         own = [name for name in self._spec if name in self._config.individual_observation_names]
@@ -152,9 +152,9 @@ class Players:
         self._world.close()
 
     def _begin(self, seed: int) -> None:
-        """Builds the substrate. Its seed is drawn from Python's generator, and so are some of its maps.
+        """Builds the substrate. It draws its seed, and some of its maps, from Python's generator.
 
-        Building takes up to seconds, so one that was not stepped yet is used again.
+        Building can take seconds, so a substrate that was not stepped yet is used again.
         """
         if seed == self._unplayed:
             return
@@ -178,7 +178,7 @@ class Players:
 
 
 def limited(library: Any, substrate: str, max_cycles: int) -> Any:
-    """A substrate's configuration with a time limit that covey's comes before."""
+    """A substrate's configuration with a time limit above covey's."""
     config = library.get_config(substrate)
     build = config.lab2d_settings_builder
 
@@ -195,7 +195,7 @@ def limited(library: Any, substrate: str, max_cycles: int) -> Any:
 def import_meltingpot(path: str | None) -> Any:
     """`meltingpot.substrate`, from the user's folder or as it is installed."""
     what = "Melting Pot"
-    if "jax" not in sys.modules:  # chex imports it, and a worker has no business on an accelerator
+    if "jax" not in sys.modules:  # chex imports it, and a worker must not take an accelerator
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
     stand_in = ModuleType("tensorflow")
     stand_in.Tensor = object  # type: ignore[attr-defined]

@@ -1,10 +1,10 @@
-"""Pictures of grids, for simulators that draw themselves in a window only."""
+"""Pictures of grids, for simulators that can draw only in a window."""
 
 from __future__ import annotations
 
 import numpy as np
 
-CELL = 16  # pixels on a side of a cell, of which the last row and column are the line to the next
+CELL = 16  # side of a cell in pixels; its last row and column are grid lines
 COLOURS = {
     "black": (40, 40, 40),
     "blue": (66, 110, 180),
@@ -13,7 +13,7 @@ COLOURS = {
     "orange": (225, 140, 40),
     "red": (200, 60, 50),
 }
-# Where the front of an arrow is, as rows and columns of the square in its cell.
+# The front of an arrow, as rows and columns of the square in its cell.
 FRONTS = {
     "UP": (slice(0, 5), slice(None)),
     "DOWN": (slice(-5, None), slice(None)),
@@ -33,7 +33,7 @@ class Grid:
         self.pixels[:, CELL - 1 :: CELL] = 225
 
     def inside(self, row: int, column: int, inset: int = 0) -> np.ndarray:
-        """The pixels of a cell, without its lines and `inset` more on each side."""
+        """The pixels of a cell without its grid lines and without `inset` pixels on each side."""
         top, left, size = row * CELL, column * CELL, CELL - 1
         return self.pixels[top + inset : top + size - inset, left + inset : left + size - inset]
 

@@ -7,9 +7,9 @@
             answer = pool.receive(half)
             pool.send(half, actions_for(answer.timestep))
 
-Answers and actions are in shared memory. A command is two bytes in a pipe, and waiting for the answer is the system's
-work, so nothing spins. A process that crashes or hangs is replaced. The episodes of its copies are dropped, which
-`receive` says, and new ones begin.
+Answers and actions are in shared memory. A command is two bytes in a pipe, and waiting for the answer blocks in the
+operating system, so nothing spins. A process that crashes or hangs is replaced: the episodes of its copies are dropped,
+which `receive` reports, and new ones begin.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from covey.specs import Continuous
 from covey.types import Array, GroupStep, TimeStep, pytree
 
 START_SECONDS = 120.0  # that a process may take to import and make its simulators
-MOST_FAILURES = 3  # of one process without an episode that ended in between
-LOG_BYTES = 64_000_000  # of actions that are remembered, so that episodes can be played again
-TAIL_BYTES = 400  # of what a process printed, shown where it fails
+MOST_FAILURES = 3  # of one process, with no episode completed in between
+LOG_BYTES = 64_000_000  # of logged actions, from which episodes can be played again
+TAIL_BYTES = 400  # read from the end of what a failed process printed
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @pytree
 class Answer:
-    """What the copies of a half showed. `dropped [b]`: the copy's episode was lost with its process, and the time step
-    is the first of a new one."""
+    """What the copies of a half showed. Where `dropped [b]`, the copy's episode was lost with its process, and the time
+    step is the first of a new one."""
 
     timestep: TimeStep
     dropped: Array
@@ -64,8 +64,8 @@ class Pool:
         seconds: float = 60.0,
         warn: Callable[[str], None] | None = None,
     ):
-        """`seconds` is how long a process may take for a step of its copies. With `stagger`, first episodes are cut at
-        times spread over the limit. `warn` is told of every process that is replaced."""
+        """A process may take `seconds` to step its copies. With `stagger`, first episodes are cut at times spread over
+        the time limit. `warn` is called for every process that is replaced."""
         self.source, self.num_copies = source, num_copies
         self.description = describe(source)
         self.num_workers = min(num_workers, num_copies)
@@ -80,7 +80,7 @@ class Pool:
         self.arrays = layout.arrays(self._tree, num_copies, self._memory)
         self.arrays["active"][...] = True
         self._stagger = stagger
-        self._steps = np.zeros(num_copies, np.int32)  # that the log holds of each copy's episode
+        self._steps = np.zeros(num_copies, np.int32)  # of each copy's episode, in the log
         shapes = log_shapes(self.description, num_copies)
         self._log = layout.map_leaves(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes) if shapes else None
         self.halves = [slice(number * size, (number + 1) * size) for number, size in enumerate(sizes)]
@@ -157,14 +157,14 @@ class Pool:
                 )
 
     def _pause_dropped(self, half: int) -> None:
-        """Lets copies wait whose episode was lost after it was shown: the action is not for their new one."""
+        """Pauses copies whose episode was lost after it was shown: the action was not chosen for their new one."""
         part = self.halves[half]
         waiting = self._dropped[part] & self.arrays["active"][part]
         self._paused[half] = (part.start + np.flatnonzero(waiting)).tolist()
         self.arrays["active"][self._paused[half]] = False
 
     def receive(self, half: int) -> Answer:
-        """Waits until a half has stepped, and copies what it shows."""
+        """Waits until a half has stepped; returns a copy of what it shows."""
         self.wait(half)
         part = self.halves[half]
         dropped = self._dropped[part].copy()
@@ -201,10 +201,10 @@ class Pool:
         return {**where, "steps": self._steps.copy(), "actions": dict(self._log), "step": shown}
 
     def replay(self, saved: Mapping[str, Any]) -> bool:
-        """Plays saved episodes again up to where they were; whether every copy shows what it showed then.
+        """Plays saved episodes again up to where they were; returns whether every copy shows what it showed then.
 
-        It does where a simulator does the same again for the same seed and actions. What copies showed is to be acted
-        on next; there is nothing to receive.
+        It does if the simulator behaves the same for the same seed and actions. The copies then wait for actions: there
+        is nothing to receive.
         """
         self.finish()
         self._dropped[...] = False
@@ -237,9 +237,9 @@ class Pool:
     # ------------------------------------------------------------------------------------- processes that are worn out
 
     def renew(self) -> None:
-        """Replaces processes that have played as many episodes as one should (`episodes_per_process`).
+        """Replaces processes that have completed `episodes_per_process` episodes.
 
-        Their copies play their episodes again in the new process. Nothing may be waited for.
+        Their copies play the running episodes again in the new process. All answers must have been received.
         """
         assert not any(self._waiting), "copies are being stepped"
         for number in self._worn_out():
@@ -388,7 +388,7 @@ class Pool:
 
 
 def print_warning(line: str) -> None:
-    """Says what happened while a run goes on."""
+    """Prints a warning on stderr."""
     print(f"warning: {line}", file=sys.stderr, flush=True)
 
 
@@ -441,13 +441,13 @@ class Worker:
         self._connection: Connection
         self._connection, remote = context.Pipe()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 (it is open as long as the process runs)
-        self.owed = 0  # answers that count as given
+        self.owed = 0  # answers that count as received
         arguments = (source, remote, assignment, Output(self._output.fileno()))
         self._process = context.Process(target=work, args=arguments, daemon=True, name=f"covey {source.name}")
         try:
             with one_thread():
                 self._process.start()
-        except Exception as error:  # what cannot be pickled
+        except Exception as error:  # it cannot be pickled
             self._output.close()
             self._connection.close()
             what = f"{source.name} cannot be sent to a process ({describe_error(error)})"
@@ -470,7 +470,7 @@ class Worker:
         return description
 
     def send(self, command: bytes) -> None:
-        with contextlib.suppress(OSError):  # it is dead, which receiving will show
+        with contextlib.suppress(OSError):  # it is dead, and `receive` will notice
             self._connection.send_bytes(command)
 
     def receive(self, seconds: float) -> None:
@@ -504,14 +504,14 @@ class Worker:
         return lines[-1].strip() if lines else ""
 
     def close(self) -> None:
-        """Asks it to end, which closing the pipe does, and kills it if it does not."""
+        """Closes the pipe, at which the process ends, and kills it if it does not."""
         if not self._output.closed:
             self._connection.close()
             self._process.join(2.0)
             self.kill()
 
     def kill(self) -> None:
-        """Ends it, whatever it is doing."""
+        """Kills it."""
         if not self._output.closed:
             self._process.kill()
             self._process.join()
@@ -524,7 +524,7 @@ _described: dict[str, Description] = {}
 
 
 def describe(source: Source) -> Description:
-    """What a process of its own finds out about a simulator; UsageError with its message where that fails."""
+    """Describes a simulator, from a separate process; raises UsageError with the simulator's message if that fails."""
     key = repr(source)
     if key not in _described:
         _described[key] = _describe(source)
@@ -547,14 +547,14 @@ def _describe(source: Source) -> Description:
 
 
 def check_workers(num: int) -> None:
-    """Raises UsageError where there are more processes than cores to run them."""
+    """Raises UsageError if there are more processes than cores."""
     cores = num_cores()
     if num > cores:
         raise UsageError(f"actors.num={num} processes are more than this machine's {cores} core{'s' * (cores > 1)}")
 
 
 def num_cores() -> int:
-    """Cores that this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -585,7 +585,7 @@ def as_timestep(step: Mapping[str, Any]) -> TimeStep:
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Processes that start meanwhile compute in one thread each."""
+    """Processes that are started inside this context compute in one thread each."""
     before = {name: os.environ.get(name) for name in ONE_THREAD}
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
     try:

@@ -1,6 +1,6 @@
 """The robot warehouse (Papoudakis et al. 2021), in its own package `rware`: robots deliver shelves that are requested.
 
-The package reports its time limit as an ending, so it is made without one. It draws itself in a window only; pictures
+The package reports its time limit as an ending, so it is made without one. It can draw only in a window, so pictures
 here are covey's own.
 """
 
@@ -29,15 +29,15 @@ class WarehouseConfig(PettingZooConfig):
     """Fields of the robot warehouse; the defaults are the package's."""
 
     time_limit: int = 500
-    num_agents: int = 2  # robots
+    num_agents: int = 2  # number of robots
     shelf_rows: int = 1  # rows of blocks of shelves
     shelf_columns: int = 3  # columns of blocks of shelves, an odd number
     column_height: int = 8  # shelves in a column of a block
     request_queue_size: int = 2  # shelves that are requested at a time
     sensor_range: int = 1  # cells that a robot sees in each direction
-    msg_bits: int = 0  # bits that a robot sends to those that see it; with some, actions are several choices at once
+    msg_bits: int = 0  # bits that a robot sends to those that see it; above 0, an action is several choices at once
     two_stage: bool = False  # half of a delivery's reward is for returning the shelf to a place among the others
-    max_inactivity_steps: int | None = None  # an episode ends after so many steps without a delivery; null: never
+    max_inactivity_steps: int | None = None  # steps without a delivery after which an episode ends; null: never
 
     shares_reward: ClassVar[bool] = True
     largest_count: ClassVar[int] = 256
@@ -56,7 +56,7 @@ class WarehouseConfig(PettingZooConfig):
         if self.shelf_columns % 2 == 0:
             raise ValueError(f"shelf_columns must be odd, not {self.shelf_columns}")
         if self.two_stage and self.reward is Reward.shared:
-            raise ValueError("two_stage=true and reward=shared exclude each other; reward=team_sum shares both stages")
+            raise ValueError("two_stage=true does not combine with reward=shared; reward=team_sum shares both stages")
 
     def recipe(self) -> Recipe:
         shared = self.reward is Reward.shared

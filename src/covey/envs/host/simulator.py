@@ -1,4 +1,4 @@
-"""What an ordinary Python simulator is to covey: one copy of it, which answers in NumPy, stacked by group of agents.
+"""How covey sees an ordinary Python simulator: one copy of it, which answers in NumPy, stacked by group of agents.
 
     class Chase:
         def __init__(self, config: ChaseConfig): …
@@ -6,7 +6,7 @@
         def reset(self, seed: int) -> SimulatorStep: …
         def step(self, actions: Mapping[str, np.ndarray]) -> SimulatorStep: …
 
-covey makes the rest of it: copies in processes, an episode after the other, a seed for each, the time limit, who lives.
+covey does the rest: copies in processes, one episode after another, a seed for each, the time limit, who is alive.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ class SimulatorStep:
     shaping       [A]     a reward for learning only, on top of `rewards`, which counts in no return; zeros at a reset.
                           None, then and always: there is none
     terminated    [A]     bool: the agent's return ended with this step; None: nobody's did
-    alive         [A]     bool: the agent acts next; None: all that have not terminated. An agent that joins later is
-                          not alive until it does, and one that leaves without terminating is not alive any more
+    alive         [A]     bool: the agent acts next; None: all that have not terminated. False before an agent joins
+                          late, and after one has left without terminating
     action_masks  [A, n]  bool: what each agent may do next (multi-discrete: choices concatenated); None: everything
     state                 global state, an array or a dictionary of arrays, or None
-    truncated             the episode ends here for another reason than its agents' terminations
+    truncated             the episode is cut here, for another reason than its agents' terminations
     metrics               the task's own measures at this step, by the names of its spec
 
-    An episode is over when it is truncated or nobody is alive. The time limit of the task's configuration is covey's to
-    keep; a simulator with a limit of its own must report it as `truncated`.
+    An episode is over when it is truncated or nobody is alive. covey keeps the time limit of the task's configuration.
+    A simulator with a limit of its own must report it as `truncated`.
     """
 
     observations: Mapping[str, Observations]
@@ -59,8 +59,8 @@ class SimulatorStep:
 class Simulator(Protocol):
     """One copy of a simulator.
 
-    Actions are by group, `[A]` or `[A, n]`, of the types of the spec; those of agents that are not alive mean nothing.
-    Two more methods are optional: `render()`, an RGB picture uint8 [H, W, 3], and `close()`.
+    Actions are by group, `[A]` or `[A, n]`, of the spec's types; ignore those of agents that are not alive. Two more
+    methods are optional: `render()`, which returns an RGB picture, uint8 [H, W, 3], and `close()`.
     """
 
     @property
@@ -75,7 +75,7 @@ class Simulator(Protocol):
 class SimulatorConfig(TaskConfig):
     """Fields of every task that is stepped in processes. A simulator's own dataclass inherits from this one."""
 
-    # episodes after which a process that steps copies of it is replaced, for simulators that leak memory; null: never
+    # episodes after which a process that steps copies is replaced, for simulators that leak memory; null: never
     episodes_per_process: int | None = None
 
     largest_count: ClassVar[int] = 100_000
@@ -83,14 +83,15 @@ class SimulatorConfig(TaskConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
-    """How a process makes copies of a registered task's simulator: `make(config)`, or `module:attribute` of that."""
+    """How a process makes copies of a registered task's simulator: with `make(config)`. `make` may be given as
+    `module:attribute`."""
 
     name: str
     make: Callable[[Any], Simulator] | str
     config: SimulatorConfig
 
     def simulator(self) -> Simulator:
-        """A new copy. What goes wrong is a SimulatorError with the simulator's own message."""
+        """A new copy; raises SimulatorError with the simulator's own message if making it fails."""
         try:
             make = self.make
             if isinstance(make, str):

@@ -1,4 +1,4 @@
-"""Packages that no registry has: found where the user put them, or installed by the user."""
+"""Packages that no registry has: found in a folder of the user's, or installed by the user."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from covey.errors import MissingPackage, UsageError
 
 
 def import_from(package: str, module: str, *, path: str | None, variable: str, what: str, how: str) -> ModuleType:
-    """A module of `package`, from the folder `path`, else from the one that the environment variable names, else as it
-    is installed.
+    """A module of `package`: from the folder `path`, else from the folder in the environment variable `variable`, else
+    as it is installed.
 
-    A folder is one that holds the package, or whose only such subfolder does, as unpacked archives have it. `what`
-    needs the package, and `how` tells how to come by it.
+    The package is in the folder itself, or in its only subfolder with that package, as in unpacked archives. Errors
+    name `what` needs the package and `how` to get it.
     """
     put_on_path(package, path=path, variable=variable)
     try:
@@ -33,14 +33,14 @@ def import_from(package: str, module: str, *, path: str | None, variable: str, w
         missing = (getattr(error, "name", None) or "").partition(".")[0]
         if missing == package and importlib.util.find_spec(package) is None:
             raise MissingPackage(
-                f"{what} needs {package}, which is not installed: {how}; a folder with it is named by task.path or "
+                f"{what} needs {package}, which is not installed: {how}; name a folder that holds it with task.path or "
                 f"{variable}"
             ) from None
         raise UsageError(f"{what}: {package} cannot be imported: {describe_error(error)}") from None
 
 
 def put_on_path(package: str, *, path: str | None, variable: str) -> None:
-    """Lets Python find the package in the folder that the user named, if there is one."""
+    """Puts the folder that the user named on Python's path, if one was named."""
     named = path or os.environ.get(variable)
     if not named:
         return
@@ -54,7 +54,7 @@ def put_on_path(package: str, *, path: str | None, variable: str) -> None:
 
 
 def holder(folder: Path, package: str) -> Path | None:
-    """The folder that holds a package: this one, or its only subfolder that does."""
+    """The folder that holds a package: `folder`, or the only subfolder of it that does; None if there is none."""
     if (folder / package / "__init__.py").is_file():
         return folder
     inner = [each.parents[1] for each in folder.glob(f"*/{package}/__init__.py")]
@@ -62,9 +62,9 @@ def holder(folder: Path, package: str) -> Path | None:
 
 
 class Randomness:
-    """The states of Python's and NumPy's global generators that belong to one copy of a simulator.
+    """One copy's own states of Python's and NumPy's global generators, in use inside `with randomness:`.
 
-    Simulators that draw from the global generators would otherwise depend on how many copies a process steps.
+    Without them, what a copy draws would depend on how many copies its process steps.
     """
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class Randomness:
 
 @contextlib.contextmanager
 def standing_in(name: str, module: ModuleType) -> Iterator[None]:
-    """`module` takes the place of one that is not installed while others are imported. An installed one stays."""
+    """While others are imported, `module` stands in for one that is not installed. An installed one is left alone."""
     if name in sys.modules or importlib.util.find_spec(name) is not None:
         yield
         return

@@ -1,13 +1,13 @@
 """StarCraft's micromanagement: SMACv2 (Ellis et al. 2023), which needs the game, and SMAClite (Michalski et al. 2023).
 
-No registry has either package. What covey relies on is their published interface, and nothing else:
+No registry has either package. covey relies on their published interfaces alone:
 
     SMACv2    reset() → observations, state; step(actions) → reward, terminated, info
     SMAClite  reset(seed) → observations, info; step(actions) → observations, reward, terminated, truncated, info
     both      get_avail_actions(), get_state()
 
-All units learn from one reward, also for what happens after their own death. So a unit whose body is dead is alive to
-covey, until the battle is over; its only legal action is to do nothing.
+All units share one reward and still receive it after their own death. So to covey a dead unit stays alive until the
+battle is over. Its only legal action is to do nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WIN_RATE = {"win_rate": MetricSpec(unit="share of episodes")}
 
 
 class Battle:
-    """What both have in common, with PettingZoo's parallel interface. A step's answers are the same for all units."""
+    """What both have in common, with PettingZoo's parallel interface. All units have the same rewards and endings."""
 
     metadata: Mapping[str, Any] = {"render_modes": []}
 
@@ -70,14 +70,14 @@ class Battle:
         self.game.close()
 
     def begun(self, observations: Sequence[Any]) -> tuple[ByAgent, ByAgent]:
-        """Answers of a reset."""
+        """What a reset returns."""
         self.agents, self.won = self.possible_agents, False
         return self._by_agent(observations), self._infos()
 
     def stepped(
         self, observations: Sequence[Any], reward: float, *, over: bool, cut: bool
     ) -> tuple[ByAgent, ByAgent, ByAgent, ByAgent, ByAgent]:
-        """Answers of a step after which the battle is over, or was cut off."""
+        """What a step returns. `over`: the battle has ended; `cut`: it was cut off."""
         if over or cut:
             self.agents = []
         everyone = self.possible_agents
@@ -108,14 +108,14 @@ class BattleSimulator(ParallelSimulator):
 
 # ------------------------------------------------------------------------------------------------------------- SMACv2
 
-# What armies are made of: kinds of units, how probable each is, and which may not be all of an army.
+# What armies are made of: kinds of units, their probabilities, and the kind that may not make up a whole army.
 ARMIES = {
     "protoss": (("stalker", "zealot", "colossus"), (0.45, 0.45, 0.1), "colossus"),
     "terran": (("marine", "marauder", "medivac"), (0.45, 0.45, 0.1), "medivac"),
     "zerg": (("zergling", "hydralisk", "baneling"), (0.45, 0.45, 0.1), "baneling"),
 }
 SMACV2_HOW = (
-    "get https://github.com/oxwhirl/smacv2 with pip, which needs an old protobuf, so in an environment of its own"
+    "install https://github.com/oxwhirl/smacv2 with pip, in a separate environment because it needs an old protobuf"
 )
 
 
@@ -129,10 +129,10 @@ class SmacV2Config(PettingZooConfig):
     num_enemies: int = 5  # units of the game's own army
     difficulty: str = "7"  # of the game's own player, from 1 to 9, or A
     step_mul: int = 8  # steps of the game in one of the task
-    conic_fov: bool = False  # units see a cone only, and choose where they look
+    conic_fov: bool = False  # units see only a cone, and choose where to look
     num_fov_actions: int = 12  # directions to choose from, with conic_fov
     prob_obs_enemy: float = 1.0  # probability that a unit sees an enemy in its sight
-    reward_sparse: bool = False  # 1 for a victory and -1 for a defeat, nothing else
+    reward_sparse: bool = False  # only 1 for a victory and -1 for a defeat
     # further arguments of its StarCraft2Env: `task.kwargs={obs_last_action: true}`
     kwargs: dict[str, Any] = dataclasses.field(default_factory=dict)
     path: str | None = None  # folder with the package smacv2; null: COVEY_SMACV2, or an installed package
@@ -174,7 +174,7 @@ class SmacV2Config(PettingZooConfig):
 
 
 def armies(race: str, num_units: int, num_enemies: int) -> dict[str, Any]:
-    """SMACv2's description of what both armies are made of, and where they start: drawn for each battle."""
+    """SMACv2's description of both armies and where they start. Both are drawn for each battle."""
     kinds, weights, exception = ARMIES[race]
     return {
         "n_units": num_units,
@@ -191,11 +191,11 @@ def armies(race: str, num_units: int, num_enemies: int) -> dict[str, Any]:
 
 
 class SmacV2(Battle):
-    """SMACv2's wrapper. The game takes a seed only when it starts, so episodes' seeds do not fix battles.
+    """SMACv2's wrapper. The game takes a seed only when it starts, so the seed of an episode does not fix the battle.
 
-    Two of its ways are put right. It reports its time limit as an ending, so its limit is set above covey's. And where
-    the connection to the game is lost it starts the game again and reports an ending with empty information: that is
-    no defeat, so the episode counts as cut off.
+    Two things are corrected. SMACv2 reports its time limit as an ending, so that limit is set above covey's. When it
+    loses the connection to the game, it starts the game again and reports an ending with empty information. That is not
+    a defeat, so the episode counts as cut off.
     """
 
     def __init__(self, game: Any, max_cycles: int):
@@ -225,7 +225,7 @@ class SmacV2Simulator(BattleSimulator):
 
 
 def make_smacv2(*, game: dict[str, Any], path: str | None, max_cycles: int) -> SmacV2:
-    """The battle. StarCraft II itself is found as pysc2 finds it: in SC2PATH, or in ~/StarCraftII."""
+    """The battle. StarCraft II itself must be where pysc2 looks for it: in SC2PATH, or in ~/StarCraftII."""
     what = "SMACv2"
     module = import_from(
         "smacv2",
@@ -238,15 +238,15 @@ def make_smacv2(*, game: dict[str, Any], path: str | None, max_cycles: int) -> S
     place = Path(os.environ.get("SC2PATH", "~/StarCraftII")).expanduser()
     if not place.is_dir():
         raise MissingPackage(
-            f"{what} needs the game StarCraft II for Linux with SMACv2's maps: SC2PATH names its folder, and there is "
-            f"no {place}"
+            f"{what} needs the game StarCraft II for Linux with SMACv2's maps: set SC2PATH to its folder (there is "
+            f"no {place})"
         )
     return SmacV2(module.StarCraftCapabilityEnvWrapper(**game), max_cycles)
 
 
 # ----------------------------------------------------------------------------------------------------------- SMAClite
 
-SMACLITE_HOW = "clone https://github.com/uoe-agents/smaclite, whose dependency Rtree 1.0.0 must be a newer one (1.4.1)"
+SMACLITE_HOW = "clone https://github.com/uoe-agents/smaclite, and install Rtree 1.4.1 instead of the 1.0.0 that it pins"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -268,9 +268,9 @@ class SmacLiteConfig(PettingZooConfig):
 
 
 class SmacLite(Battle):
-    """SMAClite's environment. It draws from the global generators, of which each copy has states of its own.
+    """SMAClite's environment. It draws from Python's and NumPy's global generators, so each copy has its own states.
 
-    It never truncates. Masks can be longer than the space of actions says (its MMM: 16 and 15), so masks decide.
+    It never truncates. Its masks can be longer than its action space says (MMM: 16 and 15), so the masks decide.
     """
 
     def __init__(self, game: Any):
@@ -291,7 +291,7 @@ class SmacLite(Battle):
     def step(self, actions: Mapping[str, Any]) -> tuple[ByAgent, ...]:
         with self._randomness:
             observations, reward, over, cut, _ = self.game.step([int(actions[agent]) for agent in self.possible_agents])
-        # A victory is an ending with someone left, who can do more than nothing.
+        # A victory is an ending at which some unit is left, so it can do more than nothing.
         self.won = bool(over and not self._masks()[:, 0].all())
         return self.stepped(observations, reward, over=bool(over), cut=bool(cut) and not over)
 

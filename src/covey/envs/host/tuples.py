@@ -1,8 +1,8 @@
 """Gymnasium environments of several agents: spaces, observations and actions are tuples with one entry per agent.
 
-That is how multi-agent environments were written for Gym, and no two agree on the rest: rewards are a list or one
-number for all, `terminated` is one flag or one for each. `TupleEnvironment` gives them PettingZoo's parallel interface,
-so that `ParallelSimulator` can step them.
+Many multi-agent environments were written for Gym in this way. They differ in the rest: rewards are a list or one
+number for all, `terminated` is one flag or one for each agent. `TupleEnvironment` gives them PettingZoo's parallel
+interface, so that `ParallelSimulator` can step them.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ ByAgent = dict[str, Any]
 
 
 class TupleEnvironment:
-    """A parallel environment over one that answers in tuples. Its agents are `agent_0`, `agent_1`, …
+    """A parallel environment around one that answers in tuples. Its agents are `agent_0`, `agent_1`, …
 
-    `get_avail_actions()` and `get_state()`, which many such environments have, are its masks and its global state.
+    Masks are from `get_avail_actions()` and the global state from `get_state()`, where the environment has them.
     """
 
     def __init__(self, environment: Any):
@@ -59,7 +59,7 @@ class TupleEnvironment:
         return self._by_agent(answer[0], "observations"), self._infos()
 
     def step(self, actions: Mapping[str, Any]) -> tuple[ByAgent, ByAgent, ByAgent, ByAgent, ByAgent]:
-        """A step with everybody's action; those of agents that have left are 0, whatever that means."""
+        """A step with everybody's action. Agents that have left take 0, whatever that means in the environment."""
         chosen = [actions[name] if name in actions else self._nothing(name) for name in self.possible_agents]
         observations, rewards, terminated, truncated, _ = self.environment.step(chosen)
         terminations, truncations = self._by_agent(terminated, "terminated"), self._by_agent(truncated, "truncated")
@@ -85,7 +85,7 @@ class TupleEnvironment:
         self.environment.close()
 
     def _by_agent(self, values: Any, what: str) -> ByAgent:
-        """One value for each agent, of a tuple of them or of one for all."""
+        """One value for each agent, from a tuple of values or from one value for all."""
         if not isinstance(values, (tuple, list)) and np.ndim(values) == 0:
             return dict.fromkeys(self.possible_agents, values)
         if len(values) != len(self.possible_agents):
@@ -104,17 +104,18 @@ class TupleEnvironment:
 
 
 def parts_of(space: Any) -> Sequence[Any]:
-    """The agents' own spaces in a tuple of them."""
+    """The space of each agent, from a Tuple space."""
     parts = getattr(space, "spaces", space)
     if not isinstance(parts, (tuple, list)):
         raise UsageError(
-            f"{type(space).__name__} is the space of one agent; covey takes environments of several, with Tuple spaces"
+            f"{type(space).__name__} is the space of a single agent; covey takes environments with Tuple spaces, one "
+            "entry per agent"
         )
     return parts
 
 
 def require(package: str, what: str, extra: str) -> None:
-    """Raises MissingExtra where a package is not installed."""
+    """Raises MissingExtra if a package is not installed."""
     if importlib.util.find_spec(package) is None:
         raise MissingExtra(what, extra)
 
@@ -127,11 +128,11 @@ class GymnasiumConfig(PettingZooConfig):
     """Which environment, and how covey makes it."""
 
     time_limit: int = 500
-    # the name under which Gymnasium knows it, after the module that registers it: `rware:rware-tiny-2ag-v2`
+    # its name in Gymnasium's registry, after the module that registers it and a colon: `rware:rware-tiny-2ag-v2`
     id: str = ""
     kwargs: dict[str, Any] = dataclasses.field(default_factory=dict)  # arguments for it: `task.kwargs={sight: 3}`
-    # the argument with which the environment limits its own episodes, which is often reported as an ending; covey then
-    # sets it above task.time_limit
+    # the environment's own argument for its time limit, which it may report as an ending; covey sets it above
+    # task.time_limit
     limit_argument: str | None = None
 
     other_names: ClassVar[Any] = {}
@@ -144,14 +145,14 @@ class GymnasiumConfig(PettingZooConfig):
 
 
 def make_gymnasium(config: GymnasiumConfig) -> ParallelSimulator:
-    """A simulator of an environment that Gymnasium knows by name."""
+    """A simulator of an environment in Gymnasium's registry."""
     return ParallelSimulator(config)
 
 
 def make_registered(
     *, id: str, kwargs: Mapping[str, Any], limit_argument: str | None, max_cycles: int, render_mode: str
 ) -> TupleEnvironment:
-    """The environment itself, without Gymnasium's wrappers, which check it as one of a single agent."""
+    """The environment itself, without Gymnasium's wrappers: these would check it as an environment of one agent."""
     require("gymnasium", "an environment of Gymnasium", "gymnasium")
     from gymnasium.envs import registration
 
@@ -164,7 +165,8 @@ def make_registered(
     if name not in registration.registry:
         near = ", ".join(nearest(name, registration.registry))
         raise UsageError(
-            f"Gymnasium knows no '{name}'; nearest: {near} (a module that registers more goes before a colon)"
+            f"Gymnasium has no environment '{name}'; nearest: {near}. If a module registers it, name that first: "
+            "task.id=MODULE:NAME"
         )
     entry = registration.registry[name]
     if entry.entry_point is None:

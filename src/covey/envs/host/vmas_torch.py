@@ -1,7 +1,7 @@
-"""VMAS as it is published, in PyTorch: to compare with covey's own, which is the one to train with.
+"""VMAS as it was published, in PyTorch. It is here to compare with covey's own, which is the one to train with.
 
-The package steps a batch; a copy here is a batch of one. PyTorch is imported in worker processes only, and is no
-dependency of covey.
+The package steps a batch, and each copy here is a batch of one. PyTorch is imported in worker processes only. It is not
+a dependency of covey.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class VmasTorchConfig(PettingZooConfig):
 
     time_limit: int = 100
     scenario: str = "balance"  # the scenario: `covey list tasks vmas_torch` shows those that have a task
-    continuous_actions: bool = True  # forces; false: one of some directions
+    continuous_actions: bool = True  # actions are forces; false: directions to choose from
     # arguments of the scenario, by its own names: `task.kwargs={n_agents: 3}`
     kwargs: dict[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -91,7 +91,7 @@ class Scenario:
         return spaces.Box(-np.inf, np.inf, self._sizes[agent], np.float32)
 
     def action_space(self, agent: str) -> Any:
-        """The same space as Gymnasium's: the package's own are of one or of the other, by its version."""
+        """In Gymnasium's classes. Those of the package's own spaces depend on its version."""
         from gymnasium import spaces
 
         own = self._acted[agent]
@@ -114,9 +114,8 @@ class Scenario:
             self.agents = []
         return (
             self._by_agent(observations),
-            {
-                name: reward.item() for name, reward in self._by_agent(rewards).items()
-            },  # of one number, by some in a row
+            # Some scenarios give an array of one number.
+            {name: reward.item() for name, reward in self._by_agent(rewards).items()},
             dict.fromkeys(self.possible_agents, over),
             dict.fromkeys(self.possible_agents, cut and not over),
             {},
@@ -129,9 +128,9 @@ class Scenario:
         return self.batch.render(mode="rgb_array", visualize_when_rgb=False)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """There is nothing to close."""
 
     def _by_agent(self, values: Any) -> ByAgent:
-        """From one tensor [1, …] per agent."""
+        """Arrays by agent, from one tensor [1, …] per agent."""
         rows = [value[0].detach().numpy() for value in values]
         return dict(zip(self.possible_agents, rows, strict=True))

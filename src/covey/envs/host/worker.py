@@ -1,8 +1,8 @@
-"""A process that steps several copies of a simulator. It is told what to do by single bytes, and imports no JAX.
+"""A process that steps several copies of a simulator. It imports no JAX.
 
-Before the first of them, the pool sends one message that says which copies, in which memory; the worker answers with
-what it found out about the simulator. After a command it writes into shared memory and answers DONE, or FAILED and a
-message, after which it ends. It also ends when the pool closes the connection, or is no more.
+It is started with an `Assignment`, which says which copies it steps and in which memory, and first sends a description
+of the simulator. Commands are two bytes each. After each one it writes into shared memory and answers DONE, or it
+answers FAILED with a message, and ends. It also ends when the pool closes the connection or dies.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DONE, FAILED = b"d", b"f"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Assignment:
-    """Which copies a worker steps: for each half, their numbers; of `num_copies` in memory that it shares.
+    """Which copies a worker steps, by half, and the memory that it shares, with room for all `num_copies` of the pool.
 
     Without `memory` it only describes its simulator.
     """
@@ -41,7 +41,7 @@ class Assignment:
 
 
 class Output:
-    """An open file that takes what another process prints; it has no name, so nothing is left of it."""
+    """An open file for what another process prints. It has no name, so nothing remains of it on disk."""
 
     def __init__(self, file: int):
         self.file = file
@@ -58,11 +58,11 @@ def work(source: Source, connection: Connection, assignment: Assignment, output:
     """What the process runs."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that owns the pool
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    for stream in (1, 2):  # what simulators print is shown only where they fail
+    for stream in (1, 2):  # what simulators print is shown only if they fail
         os.dup2(output.file, stream)
     try:
         serve(source, connection, assignment)
-    except (EOFError, ConnectionError):  # the pool is no more
+    except (EOFError, ConnectionError):  # the pool has closed the connection or died
         return
     except BaseException as error:
         message = str(error) if isinstance(error, CoveyError) else describe_error(error)
@@ -72,7 +72,7 @@ def work(source: Source, connection: Connection, assignment: Assignment, output:
 
 
 def serve(source: Source, connection: Connection, assignment: Assignment) -> None:
-    """Describes the simulator, then obeys commands."""
+    """Describes the simulator, then carries out commands."""
     first = source.simulator()
     description = describe(source, first)
     connection.send_bytes(DONE)
@@ -100,7 +100,7 @@ def serve(source: Source, connection: Connection, assignment: Assignment) -> Non
 
 
 def run(command: bytes, copies: Sequence[Episodes]) -> None:
-    """One command for some copies; what fails says where."""
+    """Carries out one command for some copies. Errors name the copy, the episode and the step."""
     for copy in copies:
         try:
             if command == STEP:
@@ -112,7 +112,7 @@ def run(command: bytes, copies: Sequence[Episodes]) -> None:
 
 
 def draw(simulator: Simulator, name: str) -> np.ndarray:
-    """What a simulator looks like now, uint8 [H, W, 3]."""
+    """A picture of a simulator as it is now, uint8 [H, W, 3]."""
     render = getattr(simulator, "render", None)
     picture = None if render is None else render()
     if picture is None:
@@ -121,7 +121,7 @@ def draw(simulator: Simulator, name: str) -> np.ndarray:
 
 
 def describe(source: Source, simulator: Simulator) -> Description:
-    """The spec, with the configuration's time limit, and what a first reset shows."""
+    """The spec with the configuration's time limit, and what a first reset shows."""
     try:
         answer = simulator.reset(0)
     except CoveyError:

@@ -6,7 +6,7 @@ A seat is one agent of a group (`partners.agents.1=…`) or a whole group (`part
     reference     the task's own hand-written policy for that group, where it has one
     a directory   another run's group of the same name
 
-or by a list of these, from which one is drawn for each episode. So different teams can be scored beside the same
+or by a list of these, from which one is drawn for each episode. Different teams can then be scored beside the same
 partners or against the same opponents (`covey evaluate RUN partners.adversary=random`), and can learn beside them
 (`covey train … partners.agents.1=RUN`).
 
@@ -14,7 +14,7 @@ A run that learns beside another run copies that run's configuration and paramet
 
     partners/SEAT-NUMBER/    configuration and parameters of one partner
 
-So it is resumed and evaluated with the same partners, whatever happens to the other run.
+So resuming and evaluating use the same partners, whatever happens to the other run.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ FOLDER = "partners"  # of a run directory
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SeatNames:
-    """A seat and the names of those who may take it. `index=None`: the whole group."""
+    """A seat and the names of the partners that may take it. `index=None`: the whole group."""
 
     group: str
     index: int | None
@@ -94,14 +94,14 @@ def _parse_seat(key: str, value: Any, spec: EnvSpec) -> SeatNames:
 
 
 def seat_policy(policy: Policy, env: Env, partners: Mapping[str, Any], trust: bool = False) -> tuple[Algorithm, PyTree]:
-    """The algorithm and state that play in `env`: `policy`, except in the seats of `partners`.
+    """The algorithm and the state with which `policy` plays in `env`, with `partners` in their seats.
 
     `trust` lets partners from run directories import their code."""
     groups = env.spec.groups
     names, rotate = parse_partners(partners, env.spec)
     whole = {seat.group for seat in names if seat.index is None}
     own = {name: name for name in groups if name not in whole}
-    if len(own) == 1 and len(policy.env.spec.groups) == 1:  # a task with opponents of its own calls its group `agents`
+    if len(own) == 1 and len(policy.env.spec.groups) == 1:  # a task that plays opponents itself has a group `agents`
         own = dict.fromkeys(own, next(iter(policy.env.spec.groups)))
     parts, learner, seats, states = {}, {}, [], []
     for name in names:
@@ -142,7 +142,7 @@ def _make_reference(env: Env, group: str) -> Algorithm:
 
 
 def _trained_group(policy: Policy, env: Env, group: str, trained_as: str) -> tuple[Algorithm, PyTree]:
-    """One group of a trained team, in a task where it is called `group` and may have more agents or fewer."""
+    """One group of a trained team, in a task where its name is `group` and the number of agents may differ."""
     if trained_as not in policy.learner:
         raise unknown_name("group", trained_as, list(policy.learner), see="the run's task")
     if policy.env.spec.groups[trained_as] == env.spec.groups[group]:
@@ -227,12 +227,12 @@ class TrainingPartners:
 
     @property
     def configs(self) -> list[Config]:
-        """The compiled program depends on these too."""
+        """Their configurations, on which the compiled program depends too."""
         return [policy.config for policy in self.policies.values()]
 
 
 def find_partners(config: Config, run: Path | None = None, trust: bool = False) -> TrainingPartners | None:
-    """The partners that `config` names; None where it names none. Raises UsageError where one does not fit the task.
+    """The partners that `config` names; None if it names none. Raises UsageError if one does not fit the task.
 
     Partners with a copy in the run directory `run` are read from there. `trust` lets them import their code."""
     if not config.partners:
@@ -270,12 +270,12 @@ def copy_name(key: str, number: int) -> str:
 
 
 def has_copy(run: Path, copy: str) -> bool:
-    """Whether a run directory has a partner's copy that is complete."""
+    """Whether a run directory has a complete copy of a partner."""
     return bool(Checkpoints(run / FOLDER / copy / "checkpoints").iterations())
 
 
 def keep_partners(partners: TrainingPartners | None, run: Path) -> None:
-    """Copies the partners that come from other runs into a run directory, unless they are there."""
+    """Copies partners from other runs into a run directory, unless they are there already."""
     for copy, policy in (partners.policies if partners else {}).items():
         if has_copy(run, copy):
             continue

@@ -62,7 +62,7 @@ class PettingZooPlayer:
     def __call__(self, observations: ByAgent, infos: ByAgent) -> dict[str, Any]:
         """An action for each agent of the team in `env.agents`, from what `env` gave in its reset or last step."""
         self._remember(observations, infos)
-        # Copies, because JAX may compute with the very memory of an array that it is given.
+        # Copies, because JAX may use the memory of a NumPy array instead of copying it.
         seen, masks = jax.tree.map(lambda array: array[None].copy(), (self._seen, self._masks))
         actions, self._carry = self.policy.act(seen, masks or None, self._carry, key=self._next_key())
         actions = jax.device_get(actions)

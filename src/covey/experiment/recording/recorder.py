@@ -106,7 +106,7 @@ class Recorder:
         self.run_directory.clear_failure()
         self.run_directory.metrics.cut(0)
 
-    def go_on(self, restored: Restored) -> None:
+    def continue_from(self, restored: Restored) -> None:
         """Cuts the files back to where a checkpoint was, and rebuilds those that are missing or damaged."""
         self.run_directory.check_lease()
         self.run_directory.clear_failure()
@@ -114,10 +114,10 @@ class Recorder:
         self.progress.seconds_compiling += now.seconds_compiling
         self.progress.devices = now.devices
         frames = restored.iteration * self._frames_per_iteration
-        self._go_on_with_results(frames)
-        self._go_on_with_metrics(restored.iteration, frames)
+        self._continue_results(frames)
+        self._continue_metrics(restored.iteration, frames)
 
-    def _go_on_with_results(self, frames: int) -> None:
+    def _continue_results(self, frames: int) -> None:
         path = self.run_directory.path / "results.json"
         known, why = None, "is missing"
         try:
@@ -141,7 +141,7 @@ class Recorder:
         self._warn(f"{path} {why}; {again}{_set_aside(path)}")
         self.run_directory.write_results(self._results)
 
-    def _go_on_with_metrics(self, iteration: int, frames: int) -> None:
+    def _continue_metrics(self, iteration: int, frames: int) -> None:
         metrics = self.run_directory.metrics
         if metrics.is_intact(self.progress.metrics_offset, self.progress.metrics_checksum):
             metrics.cut(self.progress.metrics_offset)

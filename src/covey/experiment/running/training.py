@@ -179,7 +179,7 @@ class Training:
                 recorder.progress.changes = changes
 
     def _change_fields(self, changes: Mapping[str, Any], what: str) -> None:
-        """Goes on with `changes` of what the run began with; `what` of them is new."""
+        """Continues with `changes` to the fields that the run began with; `what` names those that are new."""
         compiles = self.config.jit and not self._as_begun.is_compiled(changes)
         self.console.line(f"from {self.frames:,} frames on: {what}{'; compiling training again' if compiles else ''}")
         started = time.monotonic()
@@ -247,7 +247,7 @@ class Training:
         self.state = self._loop.restored(self.state, found)
         self.iteration = restored[0].iteration
         for recorder, saved in zip(self._recorders, restored, strict=True):
-            recorder.go_on(saved)
+            recorder.continue_from(saved)
         self.console.line(f"resumed at {self.frames:,} frames")
         changes = self.progress.changes
         if any(recorder.progress.changes != changes for recorder in self._recorders):
@@ -388,8 +388,8 @@ class Training:
                 self._up_to_date = False
 
     def _compute(self, program: Callable[..., Any], *arguments: Any) -> Any:
-        """Runs a program. Uncompiled, it may take minutes, and signals leave it in the middle. So they do where actors
-        step environments and nothing is learned yet."""
+        """Runs a program. Signals interrupt it if it is uncompiled, because it may then take minutes, and in a loop of
+        actors before anything was learned."""
         starting = self._loop.compiled is None and not self.iteration
         with self._received.raised(starting or not self.config.jit):
             return program(*arguments)

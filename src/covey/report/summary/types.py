@@ -94,8 +94,8 @@ class Curve:
     algorithm: str
     x: np.ndarray  # [P], frames or seconds
     y: Band  # [P]
-    seeds: tuple[str, ...]  # in `y`, and the first rows of `runs`; () for curves over several tasks
-    unfinished: tuple[str, ...]  # seeds that are not in `y`; the last rows of `runs`
+    seeds: tuple[str, ...]  # those that `y` is made from, the first rows of `runs`; () for curves over several tasks
+    unfinished: tuple[str, ...]  # seeds that `y` leaves out, the last rows of `runs`
     failed: tuple[str, ...]  # the seeds in `seeds` that failed: their last value is carried forward
     runs: np.ndarray  # [n, P], one row per seed, NaN beyond the end of an unfinished run; [0, P] over several tasks
 

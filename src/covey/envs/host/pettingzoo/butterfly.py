@@ -1,7 +1,7 @@
 """PettingZoo's butterfly: knights, archers and zombies; cooperative pong; pistonball.
 
-Rewards for killing zombies are PettingZoo's: all but those of the first agent come a step late, those for the last step
-never.
+Rewards for killing zombies are as PettingZoo gives them. Except for the first agent, they come one step late, and those
+of the last step are lost.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from covey.specs import MetricSpec
 class KazObservation(enum.Enum):
     """How a knight or an archer sees the field."""
 
-    vector = "rows of distance, position and direction: its own, then one for everybody and everything else"
-    vector_masked = "rows as in vector, each with six flags for what it is"
-    sequence = "rows as in vector_masked of what there is, then empty ones; a last entry says which are not empty"
-    image = "what is around it, as a picture of 512×512 pixels"
+    vector = "rows of distance, position and direction: its own, then one for each other agent and object"
+    vector_masked = "rows as in vector, each with six flags for what it describes"
+    sequence = "rows as in vector_masked, only of what exists, then empty rows; the last entry marks rows that are used"
+    image = "its surroundings, as a picture of 512×512 pixels"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,12 +32,12 @@ class KazConfig(PettingZooConfig):
 
     time_limit: int = 900
     observation: KazObservation = KazObservation.vector  # how a knight or an archer sees the field
-    image_stride: int = 8  # every so many pixels are observed, in both directions; only with observation=image
-    num_archers: int = 2  # archers
-    num_knights: int = 2  # knights
+    image_stride: int = 8  # keep one pixel in this many, in both directions; only with observation=image
+    num_archers: int = 2  # number of archers
+    num_knights: int = 2  # number of knights
     spawn_delay: int = 20  # steps before another zombie comes
-    max_zombies: int = 10  # the most zombies at a time
-    max_arrows: int = 10  # the most arrows at a time
+    max_zombies: int = 10  # most zombies at a time
+    max_arrows: int = 10  # most arrows at a time
     killable_knights: bool = True  # zombies can kill knights
     killable_archers: bool = True  # zombies can kill archers
     line_death: bool = False  # whoever touches the upper or lower edge dies
@@ -51,7 +51,7 @@ class KazConfig(PettingZooConfig):
     def recipe(self) -> Recipe:
         methods = {KazObservation.vector_masked: "vector-masked", KazObservation.sequence: "vector-sequence"}
         own = self.arguments(without=("observation", "image_stride"))
-        # Everybody, a sword for each knight, arrows, zombies, and first the agent itself.
+        # First the agent itself, then all agents, a sword for each knight, arrows and zombies.
         rows = self.num_archers + 2 * self.num_knights + self.max_arrows + self.max_zombies + 1
         return Recipe(
             module="butterfly/knights_archers_zombies-v11",
@@ -81,13 +81,13 @@ class CooperativePongConfig(PettingZooConfig):
     """Fields of cooperative_pong; the defaults are PettingZoo's."""
 
     time_limit: int = 900
-    image_stride: int = 8  # every so many pixels of the screen, 280×480, are observed, in both directions
+    image_stride: int = 8  # keep one pixel in this many of the screen of 280×480, in both directions
     ball_speed: float = 9.0  # pixels a step
     left_paddle_speed: float = 12.0  # pixels a step
     right_paddle_speed: float = 12.0  # pixels a step
     cake_paddle: bool = True  # the right paddle has the shape of a cake with four tiers
-    max_reward: float = 100.0  # what each agent has earned at the time limit if the ball never leaves the screen
-    off_screen_penalty: float = -10.0  # reward of both when it does
+    max_reward: float = 100.0  # each agent's return if the ball stays on the screen until the time limit
+    off_screen_penalty: float = -10.0  # reward of both agents when the ball leaves the screen
     bounce_randomness: bool = False  # paddles deflect the ball by a small random angle
 
     def __post_init__(self) -> None:
@@ -113,8 +113,8 @@ class PistonballConfig(PettingZooConfig):
 
     time_limit: int = 125
     continuous_actions: bool = True  # how far to move, from -1 to 1; false: down, not at all, up
-    image_stride: int = 4  # every so many of the 457×120 pixels around a piston are observed, in both directions
-    num_pistons: int = 20  # pistons, which are the agents
+    image_stride: int = 4  # keep one pixel in this many of the 457×120 around a piston, in both directions
+    num_pistons: int = 20  # number of pistons, which are the agents
     time_penalty: float = -0.1  # reward of every step
     random_drop: bool = True  # the ball begins at a random place
     random_rotate: bool = True  # the ball begins with a random spin
@@ -144,5 +144,5 @@ class PistonballConfig(PettingZooConfig):
             ),
             image_stride=self.image_stride,
             shared_reward=("agents",),
-            returns="how far the ball came to the left, of 100, less a penalty for each step; the same for all pistons",
+            returns="how far the ball moved left, at most 100, less a penalty for each step; the same for all pistons",
         )

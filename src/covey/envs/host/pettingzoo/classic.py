@@ -1,4 +1,4 @@
-"""PettingZoo's classic: games of turns. A step is one move, and whoever is not to move has only one action, to wait."""
+"""PettingZoo's classic: games of turns. A step is one move, and players whose turn it is not can only wait."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from covey.registry import OtherNames
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DuelConfig(PettingZooConfig):
-    """Fields of games of two opponents, each a group of its own."""
+    """Fields of games for two opponents, each a separate group."""
 
     time_limit: int = 100
 
@@ -53,7 +53,7 @@ class HanabiObservation(enum.Enum):
     """What a player of Hanabi knows."""
 
     minimal = "what it sees"
-    card_knowledge = "what it sees, and what hints have told about cards"
+    card_knowledge = "what it sees, and what hints have said about cards"
     seer = "everything, its own cards too"
 
 
@@ -62,9 +62,9 @@ class HanabiConfig(PettingZooConfig):
     """Fields of hanabi; the defaults are the full game for two."""
 
     time_limit: int = 150
-    num_players: int = 2  # players, from 2 to 5
+    num_players: int = 2  # number of players, from 2 to 5
     observation: HanabiObservation = HanabiObservation.card_knowledge  # what a player knows
-    colors: int = 5  # colours of cards, from 2 to 5, and not fewer than players
+    colors: int = 5  # colours of cards, from 2 to 5, at least as many as players
     ranks: int = 5  # ranks of cards, from 2 to 5
     hand_size: int = 5  # cards in a hand, from 2 to 5
     max_information_tokens: int = 8  # hints that can be given before a card must be discarded
@@ -87,9 +87,9 @@ class HanabiConfig(PettingZooConfig):
         own = self.arguments(num_players="players", observation="observation_type")
         return Recipe(
             module="classic/hanabi-v5",
-            # With a mode, it draws itself at every step.
+            # With a render mode, it draws every step.
             arguments={**own, "render_mode": None},
             turns=True,
             shared_reward=("agents",),
-            returns="the cards that the team put on the fireworks, up to 25, and none where it lost all its lives",
+            returns="the cards that the team put on the fireworks, up to 25; 0 if it lost all its lives",
         )

@@ -22,15 +22,16 @@ class AnyConfig(PettingZooConfig):
     module: str = ""
     kwargs: dict[str, Any] = dataclasses.field(default_factory=dict)  # arguments for it: `task.kwargs={n_walkers: 4}`
     turns: bool = False  # one agent acts at a time, and a step is one move
-    # agents by group, each by its name or the prefix of several: `{archers: [archer], knights: [knight]}`; empty: by
-    # the prefixes of their names
+    # agents by group, as names or prefixes of names: `{archers: [archer], knights: [knight]}`; empty: by the prefixes
+    # of their names
     agent_groups: dict[str, Any] = dataclasses.field(default_factory=dict)
-    # groups that cooperate; teams oppose each other, and the first is the one that counts: `[[red], [blue]]`; empty:
-    # all groups do
+    # teams of groups that cooperate: `[[red], [blue]]`. Teams oppose each other, and `mean_return` is the first one's.
+    # Empty: all groups cooperate
     teams: tuple[tuple[str, ...], ...] = ()
-    sequence_length: int | None = None  # rows to which observations of varying length are padded; null: there are none
-    image_stride: int = 1  # every so many pixels of an image are observed, in both directions
-    state: bool = True  # the environment's global state, if it has one, is there for critics
+    # rows to which observations of varying length are padded; null: no observation has varying length
+    sequence_length: int | None = None
+    image_stride: int = 1  # keep one pixel in this many of an image, in both directions
+    state: bool = True  # show critics the environment's global state, if it has one
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,5 +53,5 @@ class AnyConfig(PettingZooConfig):
 
 
 def make_any(config: AnyConfig) -> ParallelSimulator | AecSimulator:
-    """A simulator of the kind that the configuration says."""
+    """A simulator in which all agents act at once, or with `turns` one at a time."""
     return AecSimulator(config) if config.turns else ParallelSimulator(config)

@@ -15,7 +15,7 @@ class MagentConfig(PettingZooConfig):
     """Fields of all of MAgent2's tasks."""
 
     map_size: int = 45  # cells on a side of the map, which also decides how many agents there are
-    minimap_mode: bool = False  # agents also see where everybody is, roughly, and where they are themselves
+    minimap_mode: bool = False  # agents also see roughly where everybody is, and their own position
     extra_features: bool = False  # agents also see their number, their last action and their last reward
 
     def __post_init__(self) -> None:

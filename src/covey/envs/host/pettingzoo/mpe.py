@@ -25,7 +25,7 @@ class MpeConfig(PettingZooConfig):
     """Fields of all of these tasks; the defaults are BenchMARL's."""
 
     time_limit: int = 100
-    continuous_actions: bool = True  # five forces between 0 and 1 (none, left, right, down, up); false: one of these
+    continuous_actions: bool = True  # five forces from 0 to 1 (none, left, right, down, up); false: choose one of these
 
     @property
     def with_discrete_actions(self) -> MpeConfig:
@@ -37,7 +37,7 @@ class MpeConfig(PettingZooConfig):
         at_least(self, 1, *(name for name in counts if name not in ("num_obstacles", "num_food", "num_forests")))
 
     def particles(self, scenario: str, returns: str, *, names: Mapping[str, str] | None = None, **more: Any) -> Recipe:
-        """The recipe of a scenario of mpe2, which knows fields by other `names`."""
+        """The recipe of a scenario of mpe2. `names` are what mpe2 calls fields that have another name here."""
         return Recipe(module=f"mpe2.{scenario}", arguments=self.arguments(**(names or {})), returns=returns, **more)
 
 
@@ -56,7 +56,7 @@ class ParticleCycle(Cycle):
 
 
 class Particles(ParallelSimulator):
-    """Its global state is put together from what agents see; the environment would compute all of that once more."""
+    """Joins what agents see into the global state. The environment's own would compute all of it a second time."""
 
     def __init__(self, config: MpeConfig):
         super().__init__(config)
@@ -70,8 +70,8 @@ class Particles(ParallelSimulator):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpreadConfig(MpeConfig):
-    num_agents: int = 3  # agents, and landmarks that they should cover
-    local_ratio: float = 0.5  # share of the agent's own collisions in its reward; the rest is how well all are covered
+    num_agents: int = 3  # number of agents, and of landmarks that they should cover
+    local_ratio: float = 0.5  # weight of an agent's own collisions in its reward; the rest is how well all are covered
 
     other_names: ClassVar[OtherNames] = {**MpeConfig.other_names, "N": "num_agents"}
 
@@ -90,7 +90,7 @@ class SpreadConfig(MpeConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReferenceConfig(MpeConfig):
-    local_ratio: float = 0.5  # share of the agent's own distance in its reward; the rest is the team's mean
+    local_ratio: float = 0.5  # weight of the agent's own distance in its reward; the rest is the team's mean
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -138,7 +138,8 @@ class PushConfig(MpeConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdversaryConfig(MpeConfig):
-    num_agents: int = 2  # agents that know the goal, and landmarks, of which one is the goal; the adversary is one more
+    # number of agents that know the goal, besides the one adversary; also of landmarks, one of which is the goal
+    num_agents: int = 2
 
     other_names: ClassVar[OtherNames] = {**MpeConfig.other_names, "N": "num_agents"}
 
@@ -154,9 +155,9 @@ class AdversaryConfig(MpeConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TagConfig(MpeConfig):
-    num_good_agents: int = 2  # agents that are hunted
-    num_adversaries: int = 3  # adversaries that hunt
-    num_obstacles: int = 2  # obstacles
+    num_good_agents: int = 2  # number of agents that are hunted
+    num_adversaries: int = 3  # number of adversaries that hunt
+    num_obstacles: int = 2  # number of obstacles
 
     other_names: ClassVar[OtherNames] = {**MpeConfig.other_names, "num_good": "num_good_agents"}
 
@@ -172,11 +173,11 @@ class TagConfig(MpeConfig):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WorldCommConfig(MpeConfig):
-    num_good_agents: int = 2  # agents that look for food and are hunted
-    num_adversaries: int = 4  # adversaries that hunt, the leader included
-    num_obstacles: int = 1  # obstacles
-    num_food: int = 2  # pieces of food
-    num_forests: int = 2  # forests, in which agents cannot be seen from outside
+    num_good_agents: int = 2  # number of agents that look for food and are hunted
+    num_adversaries: int = 4  # number of adversaries that hunt, including the leader
+    num_obstacles: int = 1  # number of obstacles
+    num_food: int = 2  # number of pieces of food
+    num_forests: int = 2  # number of forests, which hide agents from those outside
 
     other_names: ClassVar[OtherNames] = {**MpeConfig.other_names, "num_good": "num_good_agents"}
 

@@ -1,4 +1,4 @@
-"""Environments in which all agents act at once: PettingZoo's `ParallelEnv`, and its games of turns that can be."""
+"""Environments in which all agents act at once: PettingZoo's `ParallelEnv`, and AEC environments that are parallel."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from covey.envs.host.simulator import SimulatorError, SimulatorStep, describe_er
 from covey.errors import UsageError
 from covey.specs import ActionSpec, EnvSpec, GroupSpec, ObservationShape
 
-EVERYONE = "agents"  # the group of tasks that have one
+EVERYONE = "agents"  # the group's name in tasks with one group
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Member:
-    """An agent: its group and its row there, and what writes its observation and its mask into them."""
+    """An agent: its group, its row there, and functions that write its observation and its mask into that row."""
 
     name: str
     group: str
@@ -39,7 +39,7 @@ class Member:
 
 
 class Group:
-    """Agents with equal spaces, and room for what they answer."""
+    """Agents with equal spaces, and the arrays that their part of an answer is written into."""
 
     def __init__(self, agents: Sequence[str], seen: Seen, action: ActionSpec, action_space: Any):
         size = len(agents)
@@ -58,8 +58,8 @@ class Group:
 class ParallelSimulator:
     """One copy of an environment in which all agents act at once.
 
-    What agents see is written into arrays by group, of which each answer is a copy. So after an agent left, what it saw
-    last remains in its row.
+    What agents see is written into arrays by group, and each answer is a copy of these. So after an agent has left, its
+    row still holds what it saw last.
     """
 
     def __init__(self, config: PettingZooConfig):
@@ -67,7 +67,7 @@ class ParallelSimulator:
         self.environment = as_parallel(make_environment(self.recipe, config.time_limit), self.recipe)
         with quiet():
             self.groups = make_groups(self.environment, self.recipe)
-            first, infos = ask_reset(self.environment, seed=0)  # some tell only then what they answer
+            first, infos = ask_reset(self.environment, seed=0)  # masks and the state are known only after a reset
         add_masks(self.groups, infos)
         self._members = make_members(self.groups)
         self._rewards = {name: (self.groups[each.group].rewards, each.row) for name, each in self._members.items()}
@@ -112,10 +112,10 @@ class ParallelSimulator:
     def close(self) -> None:
         self.environment.close()
 
-    # --------------------------------------------------------------------------- what a task may answer in its own way
+    # ------------------------------------------------------------------------------------- what a task may override
 
     def global_state(self) -> Any:
-        """The environment's own; None where it has none."""
+        """The environment's own global state; None if it has none."""
         return environment_state(self.environment)
 
     def measure(self) -> dict[str, float]:
@@ -129,7 +129,7 @@ class ParallelSimulator:
     # ------------------------------------------------------------------------------------------------------ who lives
 
     def _begin(self) -> None:
-        """A new episode, with the agents that the environment begins with."""
+        """Starts an episode, with the agents that the environment starts with."""
         agents = set(self.environment.agents)
         for name in agents - set(self._members):
             self._unannounced(name)
@@ -138,15 +138,15 @@ class ParallelSimulator:
         for group in self.groups.values():
             group.alive[...] = [agent in agents for agent in group.agents]
             group.terminated.fill(False)
-            if not group.alive.all():  # what those saw who join later is of the last episode
+            if not group.alive.all():  # rows of agents that join later still hold the last episode
                 for array in group.arrays.values():
                     array.fill(0)
 
     def _settle(self, agents: Sequence[str], terminations: Mapping[str, Any], truncations: Mapping[str, Any]) -> bool:
         """Notes who terminated and who acts next; returns whether the episode was cut off.
 
-        An agent that is truncated while others go on counts as one that terminated (`Episodes`): in covey an agent
-        lives until it terminates or its episode ends.
+        An agent that is truncated while others continue counts as terminated (`Episodes`), because in covey an agent is
+        alive until it terminates or its episode ends.
         """
         acted = self._acting
         ended = {name for flags in (terminations, truncations) for name, flag in flags.items() if flag}
@@ -167,7 +167,7 @@ class ParallelSimulator:
     # ------------------------------------------------------------------------------------------------------- answering
 
     def _read(self, observations: Mapping[str, Any], infos: Mapping[str, Any]) -> None:
-        """Writes what agents see into their rows; whoever is not mentioned keeps what it saw last."""
+        """Writes what agents see into their rows. Rows of agents without an observation do not change."""
         members = self._members
         for name, observation in observations.items():
             if name not in members:
@@ -181,7 +181,7 @@ class ParallelSimulator:
             write_masks(members, self.groups, observations, infos)
 
     def _answer(self, *, rewards: bool, changed: bool = False, truncated: bool = False) -> SimulatorStep:
-        """`changed`: others live on than before."""
+        """`changed`: who is alive may have changed."""
         if self._state_shape is not None:
             self._state = self._next_state()
         groups = self.groups.items()
@@ -198,7 +198,7 @@ class ParallelSimulator:
         )
 
     def _next_state(self) -> Any:
-        """The global state; the last one where an environment cannot tell it any more, since agents have left."""
+        """The global state; the last one if an environment cannot compute it after agents have left."""
         try:
             return self.global_state()
         except Exception as error:
@@ -213,7 +213,7 @@ class ParallelSimulator:
 class Cycle:
     """A game of turns in which nothing happens before all have acted, as a parallel environment.
 
-    What PettingZoo's own conversion does, except that nobody's observation is computed before each turn.
+    It does what PettingZoo's own conversion does, without computing an observation before each turn.
     """
 
     def __init__(self, game: Any):
@@ -243,7 +243,7 @@ class Cycle:
         infos = dict(game.infos)
         while game.agents and (
             game.terminations[game.agent_selection] or game.truncations[game.agent_selection]
-        ):  # those that ended leave
+        ):  # agents that ended leave
             game.step(None)
         return observations, rewards, terminations, truncations, infos
 
@@ -262,12 +262,12 @@ class Cycle:
 
 
 def as_parallel(environment: Any, recipe: Recipe) -> Any:
-    """A parallel environment, of games of turns those that PettingZoo declares parallelizable."""
+    """A parallel environment. Games of turns become one if PettingZoo declares them parallelizable."""
     game = getattr(environment, "aec_env", environment)  # PettingZoo's conversion
     if not hasattr(game, "agent_iter"):
         return environment
     if not game.metadata.get("is_parallelizable", False):
-        raise UsageError(f"agents take turns in '{recipe.module}', which a step for all cannot do: set task.turns=true")
+        raise UsageError(f"agents take turns in '{recipe.module}', so they cannot all act at once: set task.turns=true")
     inner = without_checks(game)
     parallel = getattr(inner, "env", None)
     if type(inner).__name__ == "parallel_to_aec_wrapper":
@@ -298,7 +298,7 @@ def make_groups(environment: Any, recipe: Recipe) -> dict[str, Group]:
 
 
 def prefix_groups(agents: Sequence[str]) -> dict[str, list[str]]:
-    """Agents by what is before their number, `archer_0` and `archer_1` as `archer`. A single group is `agents`."""
+    """Agents by the prefix of their names: `archer_0` and `archer_1` are `archer`. A single group is `agents`."""
     groups: dict[str, list[str]] = {}
     for agent in agents:
         groups.setdefault(prefix_of(agent), []).append(agent)
@@ -310,7 +310,7 @@ def prefix_of(agent: str) -> str:
 
 
 def split_by(groups: Mapping[str, Sequence[str]], same: Callable[[str, str], bool]) -> dict[str, list[str]]:
-    """Groups whose agents are all the `same`; where a group is split, each part is named after its first agent."""
+    """Splits groups whose agents are not all the `same`. Each part of such a group is named after its first agent."""
     split: dict[str, list[str]] = {}
     for name, agents in groups.items():
         parts: list[list[str]] = []
@@ -325,7 +325,7 @@ def split_by(groups: Mapping[str, Sequence[str]], same: Callable[[str, str], boo
 
 
 def named_groups(agents: Sequence[str], groups: Mapping[str, str | Sequence[str]]) -> dict[str, list[str]]:
-    """The groups that a configuration names, by agents or by prefixes of their names."""
+    """The groups of a configuration, which lists agents or prefixes of their names."""
     named: dict[str, list[str]] = {}
     for group, wanted in groups.items():
         entries = [wanted] if isinstance(wanted, str) else list(wanted)
@@ -368,7 +368,7 @@ def _ignore(_: Any) -> None:
 def make_spec(
     groups: Mapping[str, Group], recipe: Recipe, time_limit: int, state_shape: ObservationShape | None
 ) -> EnvSpec:
-    """What covey needs to know of the task."""
+    """The task's spec."""
     try:
         return EnvSpec(
             groups={
@@ -392,11 +392,11 @@ def make_spec(
         raise UsageError(str(error)) from error
 
 
-# --------------------------------------------------------------------------------------------- what environments answer
+# --------------------------------------------------------------------------------------------- what environments return
 
 
 def ask_reset(environment: Any, seed: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """First observations and infos."""
+    """The first observations and infos of an episode."""
     answer = environment.reset(seed=seed)
     if not isinstance(answer, tuple) or len(answer) != 2:
         raise SimulatorError("its reset must return observations and infos, both by agent")
@@ -404,7 +404,7 @@ def ask_reset(environment: Any, seed: int) -> tuple[Mapping[str, Any], Mapping[s
 
 
 def one_number(reward: Any, agent: str) -> float:
-    """A reward that is given as a list or an array of one number."""
+    """The reward from a list or an array of one number."""
     numbers = np.asarray(reward, np.float32).reshape(-1)
     if numbers.size != 1:
         raise SimulatorError(f"the reward of {agent} is {numbers.size} numbers")
@@ -412,15 +412,15 @@ def one_number(reward: Any, agent: str) -> float:
 
 
 def environment_state(environment: Any) -> Any:
-    """An environment's own global state as float32; None for a picture, which is of no use as numbers from 0 to 255."""
-    if not callable(environment.state):  # some keep other things under that name
+    """An environment's own global state as float32; None if it is a picture, whose raw pixels no critic could use."""
+    if not callable(environment.state):  # some have other things under that name
         return None
     state = np.asarray(environment.state())
     return None if state.dtype == np.uint8 and state.ndim == 3 else state.astype(np.float32)
 
 
 def first_state(ask: Callable[[], Any]) -> Any:
-    """The global state after a reset, or None where there is none."""
+    """The global state after a reset; None if there is none."""
     try:
         return ask()
     except (NotImplementedError, AttributeError):
@@ -428,7 +428,7 @@ def first_state(ask: Callable[[], Any]) -> Any:
 
 
 def add_masks(groups: Mapping[str, Group], infos: Mapping[str, Any]) -> None:
-    """Room for masks in the groups that come with some, in observations or in infos."""
+    """Adds masks to the groups whose observations or infos have them."""
     for group in groups.values():
         in_infos = any(MASK in (infos.get(agent) or {}) for agent in group.agents)
         if group.seen.masked or in_infos:
@@ -436,7 +436,7 @@ def add_masks(groups: Mapping[str, Group], infos: Mapping[str, Any]) -> None:
 
 
 def masks_of(groups: Mapping[str, Group]) -> dict[str, np.ndarray]:
-    """A copy of the masks of all groups that have some."""
+    """A copy of the masks, by group."""
     return {name: group.mask.copy() for name, group in groups.items() if group.mask is not None}
 
 
@@ -456,9 +456,9 @@ def write_masks(
 
 
 def as_picture(environment: Any) -> np.ndarray:
-    """What an environment shows, uint8 [H, W, 3]."""
+    """A picture of an environment, uint8 [H, W, 3]."""
     inner = environment.unwrapped
-    hidden = getattr(inner, "render_mode", "") is None  # made without pictures, where it would draw every step
+    hidden = getattr(inner, "render_mode", "") is None  # made without a mode, because it would draw every step
     if hidden:
         inner.render_mode = PICTURES["render_mode"]
     try:
@@ -469,5 +469,5 @@ def as_picture(environment: Any) -> np.ndarray:
             inner.render_mode = None
     if not isinstance(picture, np.ndarray) or picture.ndim != 3:
         modes = (getattr(environment, "metadata", None) or {}).get("render_modes", [])
-        raise UsageError(f"it has no pictures (rgb_array); it has {', '.join(modes) or 'no ways to be shown'}")
+        raise UsageError(f"it draws no pictures (rgb_array); its render modes: {', '.join(modes) or 'none'}")
     return np.ascontiguousarray(picture[..., :3], np.uint8)

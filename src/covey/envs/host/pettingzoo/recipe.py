@@ -1,4 +1,4 @@
-"""How an environment with PettingZoo's interface is made, and what covey says of it."""
+"""How an environment with PettingZoo's interface is made and described."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from covey.errors import CoveyError, MissingExtra, UsageError, nearest
 from covey.registry import OtherNames
 from covey.specs import MetricSpec
 
-# What covey itself asks every environment for; one that does not know an argument is made without.
+# Arguments that covey offers to every environment. One that does not take an argument is made without it.
 LIMIT, PICTURES = "max_cycles", {"render_mode": "rgb_array"}
 EXTRAS = {"magent2": "magent2", "mpe2": "pettingzoo", "pettingzoo": "pettingzoo"}  # by package
-# PettingZoo's wrappers that only check what covey checks itself, or sees to.
+# PettingZoo's wrappers that only check what covey checks itself or never does.
 CHECKING = ("AssertOutOfBoundsWrapper", "ClipOutOfBoundsWrapper", "OrderEnforcingWrapper", "TerminateIllegalWrapper")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How an environment is made, and what covey says of it.
+    """How an environment is made, and what its spec says.
 
     module           a module, a registered name (`sisl/multiwalker-v9`), or `module:attribute`
     arguments        for it; covey adds `max_cycles` and `render_mode`
     turns            one agent acts at a time
     groups           agents or prefixes of their names, by group; empty: by prefix and spaces
-    shared_reward    groups whose agents all get the same reward
+    shared_reward    groups whose agents all receive the same reward
     teams, shared_rewards, metrics, returns
                      as in an EnvSpec
     sequence_length  rows to which sequences of observations are padded
-    image_stride     every so many pixels of an image are observed, in both directions
-    state            whether the environment is asked for its global state
+    image_stride     one pixel in this many of an image is kept, in both directions
+    state            whether to read the environment's global state
     """
 
     module: str
@@ -66,7 +66,7 @@ class PettingZooConfig(SimulatorConfig):
         raise NotImplementedError
 
     def arguments(self, *, without: Sequence[str] = (), **renamed: str) -> dict[str, Any]:
-        """The task's own fields as the environment's arguments; `renamed` says what it calls some of them."""
+        """The task's own fields as the environment's arguments. `renamed` are those with another name there."""
         shared = {field.name for field in dataclasses.fields(PettingZooConfig)} | set(without)
         own = [field.name for field in dataclasses.fields(self) if field.name not in shared]
         values = {name: getattr(self, name) for name in own}
@@ -80,14 +80,14 @@ class PettingZooConfig(SimulatorConfig):
 
 
 def make_environment(recipe: Recipe, time_limit: int) -> Any:
-    """The environment, parallel or turn-based as `recipe.turns` says, with pictures and without a limit of its own.
+    """The environment, parallel or turn-based by `recipe.turns`, with pictures and no effective time limit of its own.
 
-    Many environments count steps themselves, and some report their limit as a termination. So they get a limit that is
-    never reached: covey's comes a step earlier.
+    Many environments count steps themselves, and some report their limit as a termination. Their limit is set one step
+    above covey's, so it is never reached.
     """
     prepare_headless()
     if LIMIT in recipe.arguments:
-        raise UsageError(f"{LIMIT} is not the environment's to keep: set task.time_limit instead")
+        raise UsageError(f"{LIMIT} cannot be set, because covey keeps the time limit: set task.time_limit instead")
     make = find_maker(recipe.module, recipe.turns)
     with quiet():
         try:
@@ -100,7 +100,7 @@ def make_environment(recipe: Recipe, time_limit: int) -> Any:
 
 
 def find_maker(module: str, turns: bool) -> Callable[..., Any]:
-    """What makes an environment: an entry of PettingZoo's registry, a module's function, or the attribute named."""
+    """The function that makes an environment: from PettingZoo's registry, of a module, or the attribute named."""
     if ":" not in module and "/" in module:
         return find_registered(module, turns)
     name, _, attribute = module.partition(":")
@@ -117,7 +117,7 @@ def find_maker(module: str, turns: bool) -> Callable[..., Any]:
 
 
 def find_registered(name: str, turns: bool) -> Callable[..., Any]:
-    """The maker of a name in PettingZoo's registry, such as `sisl/multiwalker-v9`."""
+    """The function that makes an environment of PettingZoo's registry, such as `sisl/multiwalker-v9`."""
     with quiet():
         try:
             import pettingzoo
@@ -133,7 +133,7 @@ def find_registered(name: str, turns: bool) -> Callable[..., Any]:
 
 
 def call_with_known(make: Callable[..., Any], arguments: Mapping[str, Any], offered: Mapping[str, Any]) -> Any:
-    """`make(**arguments)` with those of `offered` that it takes. Most makers hide their signature behind `**kwargs`."""
+    """`make(**arguments)`, with those of `offered` that it takes: most signatures are `**kwargs`, so it is tried."""
     offered = {name: value for name, value in offered.items() if name not in arguments}
     while True:
         try:
@@ -146,13 +146,13 @@ def call_with_known(make: Callable[..., Any], arguments: Mapping[str, Any], offe
 
 
 def check_environment(environment: Any, recipe: Recipe) -> Any:
-    """The environment itself, if it has what covey calls."""
+    """The environment itself; raises UsageError if it lacks a method that covey calls."""
     needs = ["possible_agents", "reset", "step", *(["observe", "last"] if recipe.turns else [])]
     lacking = [name for name in needs if not hasattr(environment, name)]
     if lacking:
         kind = "turn-based" if recipe.turns else "parallel"
         raise UsageError(
-            f"what '{recipe.module}' makes is no {kind} PettingZoo environment: "
+            f"'{recipe.module}' does not make a {kind} PettingZoo environment: "
             f"{type(environment).__name__} has no {', '.join(lacking)}"
         )
     return environment
@@ -166,7 +166,7 @@ def without_checks(game: Any) -> Any:
 
 
 def missing(module: str, error: BaseException) -> CoveyError:
-    """What to tell where a module, or one that it imports, is not there."""
+    """The error to raise where a module, or one that it imports, is missing."""
     package = "pettingzoo" if "/" in module else module.partition(".")[0]
     while isinstance(error.__cause__, ImportError):
         error = error.__cause__
@@ -180,7 +180,7 @@ def missing(module: str, error: BaseException) -> CoveyError:
 
 
 def _others_in(folder: str, name: str) -> str:
-    """The modules of a package whose names look like one that it has not."""
+    """The modules of a package with names close to one that it does not have, for a message."""
     import pkgutil
 
     with contextlib.suppress(ImportError, AttributeError):
@@ -198,7 +198,7 @@ def prepare_headless() -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without the warnings that environments give while they are imported and made."""
+    """Suppresses the warnings that environments give while they are imported and made."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

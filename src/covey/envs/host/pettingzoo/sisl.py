@@ -24,13 +24,14 @@ class MultiwalkerConfig(PettingZooConfig):
     """Fields of multiwalker; the defaults are BenchMARL's."""
 
     time_limit: int = 500
-    num_walkers: int = 3  # walkers that carry the package, from 2 up
+    num_walkers: int = 3  # number of walkers that carry the package, at least 2
     position_noise: float = 1e-3  # standard deviation of the noise on positions of neighbours and package
     angle_noise: float = 1e-3  # standard deviation of the noise on the package's angle
-    forward_reward: float = 1.0  # reward for a unit of the package's way, before it is multiplied by 130/30
+    forward_reward: float = 1.0  # reward per unit of distance that the package moves, before a factor of 130/30
     fall_reward: float = -10.0  # reward of a walker that falls
-    terminate_reward: float = -100.0  # reward of everyone where the package or, with terminate_on_fall, a walker falls
-    terminate_on_fall: bool = True  # the episode ends when a walker falls; false: only that walker's does
+    # reward of every walker when the package falls, or with terminate_on_fall when any walker falls
+    terminate_reward: float = -100.0
+    terminate_on_fall: bool = True  # a fall ends the episode; false: only for the walker that fell
     remove_on_fall: bool = True  # a fallen walker disappears; only with terminate_on_fall=false
     terrain_length: int = 200  # steps of terrain
     # weight of the package's way in a reward for learning only, which no return counts: 1 doubles forward_reward=1
@@ -62,12 +63,12 @@ class MultiwalkerConfig(PettingZooConfig):
                 "falls": MetricSpec(reduction="last", unit="walkers", higher_is_better=False),
                 "standing": MetricSpec(reduction="last", unit="walkers"),
             },
-            returns=f"{own} the package's way, each walker's tilting hull and the penalties for falls",
+            returns=f"{own} rewards for moving the package, less penalties for tilted hulls and for falls",
         )
 
 
 class Multiwalker(ParallelSimulator):
-    """Reports how far the package came, because rewards alone do not tell walking from standing still."""
+    """Reports how far the package moved, because rewards alone do not tell walking from standing still."""
 
     def __init__(self, config: MultiwalkerConfig):
         self._world: Any = None
@@ -83,7 +84,7 @@ class Multiwalker(ParallelSimulator):
         self._start = self._before = self._world.package.position.x
 
     def global_state(self) -> np.ndarray:
-        """The environment's own state, with walkers as they were last seen. Its own fails once one has fallen."""
+        """As the environment computes it, from what walkers saw last: its own method fails once a walker has fallen."""
         self._state_of_walkers[...] = self.groups["agents"].arrays[""][:, :WALKER_SIZE]
         package, state = self._world.package, self._state_array
         state[-3], state[-2] = package.position
@@ -100,7 +101,7 @@ class Multiwalker(ParallelSimulator):
     def measure(self) -> dict[str, float]:
         fallen = self._world.fallen_walkers
         falls = np.count_nonzero(fallen)
-        way = self._state_array[-3] - self._start  # `global_state` was asked for just before
+        way = self._state_array[-3] - self._start  # `global_state` was called just before
         return {"displacement": way, "falls": falls, "standing": len(fallen) - falls}
 
 
@@ -110,8 +111,8 @@ class PursuitConfig(PettingZooConfig):
 
     time_limit: int = 500
     reward: Reward = Reward.shared
-    num_pursuers: int = 8  # pursuers, which learn
-    num_evaders: int = 30  # evaders, which move at random
+    num_pursuers: int = 8  # number of pursuers, which learn
+    num_evaders: int = 30  # number of evaders, which move at random
     size_x: int = 16  # columns of the grid
     size_y: int = 16  # rows of the grid
     obs_range: int = 7  # cells on a side of the square that a pursuer sees, an odd number
@@ -121,7 +122,7 @@ class PursuitConfig(PettingZooConfig):
     catch_reward: float = 5.0  # reward for catching one
     urgency_reward: float = -0.1  # reward of every step
     freeze_evaders: bool = False  # evaders do not move
-    constraint_window: float = 1.0  # share of the grid, around its middle, in which all begin, from 0 to 1
+    constraint_window: float = 1.0  # share of the grid, around its middle, in which everybody starts, from 0 to 1
 
     shares_reward: ClassVar[bool] = True
     other_names: ClassVar[OtherNames] = {

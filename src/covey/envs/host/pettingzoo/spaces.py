@@ -23,11 +23,12 @@ Write = Callable[[Any], None]
 class Entry:
     """An entry of a group's observations.
 
-    path      the keys at which it is in the environment's own
-    shape     of one agent's, as the environment gives it, and `kept` as covey keeps it
-    one_hot   it is a number, of which this is the lowest
-    sequence  it has a varying number of rows, each of this shape
-    stride    every so many pixels are kept
+    path      the keys that lead to it in the environment's observation
+    shape     for one agent, as the environment gives it
+    kept      its shape as covey keeps it
+    one_hot   the lowest value of a number that becomes one-hot; None: it is not such a number
+    sequence  the shape of a row, if the number of rows varies
+    stride    one pixel in this many is kept
     """
 
     path: tuple[str, ...]
@@ -41,7 +42,7 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What an agent observes: entries by name, and whether legal actions are among them."""
+    """What an agent observes: entries by name, and whether an action mask is one of the environment's entries."""
 
     entries: Mapping[str, Entry]
     masked: bool = False
@@ -57,12 +58,12 @@ class Seen:
         return types.get(ONLY, types)
 
     def arrays(self, num_agents: int) -> dict[str, np.ndarray]:
-        """Room for what a group observes, by entry."""
+        """Arrays of zeros for what a group observes, by entry."""
         return {name: np.zeros((num_agents, *entry.kept), entry.dtype) for name, entry in self.entries.items()}
 
 
 def as_observations(arrays: Mapping[str, np.ndarray]) -> Observations:
-    """A copy of the arrays of a group's entries, as a simulator answers them."""
+    """A copy of a group's entries, as a simulator returns them: an array, or a dictionary of arrays."""
     return arrays[ONLY].copy() if ONLY in arrays else {name: array.copy() for name, array in arrays.items()}
 
 
@@ -119,8 +120,8 @@ def read_entry(space: Any, path: tuple[str, ...], agent: str, sequence_length: i
 
 
 def _sequence_entry(space: Any, path: tuple[str, ...], agent: str, length: int | None) -> Entry:
-    """Padded to a fixed number of rows, with a flag at the end of each that says whether it is one. Models over rows
-    (`deepsets`, `attention`) take that, and so does every other."""
+    """An entry padded to a fixed number of rows. The last number of each row is 1 if the row is used and 0 if it is
+    padding, so every model can read it, above all those over rows (`deepsets`, `attention`)."""
     from gymnasium import spaces
 
     row = space.feature_space
@@ -128,7 +129,7 @@ def _sequence_entry(space: Any, path: tuple[str, ...], agent: str, length: int |
         raise UsageError(f"agent {agent} observes a sequence of {row}; covey takes sequences of vectors")
     if length is None:
         raise UsageError(
-            f"agent {agent} observes sequences of varying length: set task.sequence_length, to which they are padded"
+            f"agent {agent} observes sequences of varying length: set task.sequence_length, the length to pad them to"
         )
     width = row.shape[0]
     return Entry(path=path, shape=(length, width), kept=(length, width + 1), sequence=tuple(row.shape))
@@ -197,7 +198,7 @@ def _write_entry(entry: Entry, agent: str, target: np.ndarray) -> Write:
 
 
 def read_action_space(space: Any, agent: str) -> ActionSpec:
-    """What an agent with this action space does."""
+    """An agent's action space as a spec."""
     from gymnasium import spaces
 
     match space:
@@ -218,7 +219,7 @@ def read_action_space(space: Any, agent: str) -> ActionSpec:
 
 
 def make_choose(space: Any, action: ActionSpec) -> Callable[[np.ndarray], Sequence[Any]]:
-    """From a group's actions, each agent's as its environment takes it."""
+    """A function from a group's actions to each agent's, in the form that the environment takes."""
     start = getattr(space, "start", 0)
     match action:
         case Discrete() if start:
@@ -239,7 +240,7 @@ def make_write_mask(action: ActionSpec, agent: str, target: np.ndarray) -> Write
     number = num_choices(action)
 
     def write(mask: Any) -> None:
-        if isinstance(mask, tuple):  # Gymnasium's way for multi-discrete actions
+        if isinstance(mask, tuple):  # Gymnasium's form for multi-discrete actions
             mask = np.concatenate([np.asarray(part) for part in mask])
         mask = np.asarray(mask, bool).reshape(-1)
         if mask.shape != (number,):

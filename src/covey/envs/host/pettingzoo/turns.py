@@ -1,7 +1,8 @@
 """Games in which one agent acts at a time: PettingZoo's `AECEnv`.
 
-A step of covey is one move. Everybody answers every step, and everybody lives until the game ends; whose turn it is not
-has one legal action, an additional last one: to wait. What an agent earns while others move, it earns at once.
+A step is one move. All agents observe and act in every step, and are alive until the game ends. An agent whose turn
+it is not has one legal action: to wait, which is added as the last one. What it earns while others move, it receives at
+once.
 """
 
 from __future__ import annotations
@@ -93,20 +94,20 @@ class AecSimulator:
         self.game.close()
 
     def _skip_those_that_left(self) -> None:
-        """Those that left a game that goes on have a last turn, in which they do nothing."""
+        """PettingZoo gives agents that left while the game continues one more turn, in which they must pass None."""
         game = self.game
         while game.agents and (game.terminations[game.agent_selection] or game.truncations[game.agent_selection]):
             game.step(None)
 
     def _read(self) -> None:
-        """What everybody sees; who left a game that goes on keeps what it saw last."""
+        """Writes what everybody sees. The row of an agent that left keeps what that agent saw last."""
         for name in self.game.agents:
             if name not in self._members:
                 raise SimulatorError(f"agent {name} appeared, which is not among the possible_agents")
             self._members[name].write(self.game.observe(name))
 
     def _write_masks(self, *, over: bool = False) -> None:
-        """Whose turn it is may do what is legal; everybody else waits, and all do when the game is over."""
+        """The agent whose turn it is has its legal actions. All others, and all after the game, can only wait."""
         for group in self.groups.values():
             assert group.mask is not None
             group.mask[:, :-1] = False
@@ -125,7 +126,7 @@ class AecSimulator:
 
     def _answer(self, *, rewards: bool, truncated: bool = False) -> SimulatorStep:
         if self._state is not None:
-            with contextlib.suppress(Exception):  # some cannot tell it at the end: the last one remains
+            with contextlib.suppress(Exception):  # some games have no state at the end: the last one remains
                 self._state = environment_state(self.game)
         groups = self.groups.items()
         return SimulatorStep(
@@ -139,7 +140,7 @@ class AecSimulator:
 
 
 def add_waiting(name: str, group: Group) -> None:
-    """Gives a group the action to wait, behind all others."""
+    """Adds the action to wait, after all other actions of a group."""
     if not isinstance(group.action, Discrete):
         raise UsageError(
             f"group {name} has {type(group.action).__name__} actions; in games of turns, covey takes Discrete"
@@ -148,7 +149,7 @@ def add_waiting(name: str, group: Group) -> None:
 
 
 def legal_actions(game: Any, agent: str) -> Any:
-    """The mask of whose turn it is, from its observation or its infos; None where everything is legal."""
+    """The mask of the agent whose turn it is, from its observation or its infos; None if everything is legal."""
     observation = game.observe(agent)
     if isinstance(observation, Mapping) and MASK in observation:
         return observation[MASK]

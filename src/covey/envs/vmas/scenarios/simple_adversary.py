@@ -65,7 +65,7 @@ class SimpleAdversary(Scenario):
         self.agents, self.landmarks = self.world.agent_indices, self.world.indices(r"landmark \d+")
 
     def reset(self, key: Key) -> ScenarioState:
-        """The number of the landmark that is the `goal` is drawn too."""
+        """Also draws `goal`, the number of the landmark that is the goal."""
         key_goal, key_place = jax.random.split(key)
         goal = jax.random.randint(key_goal, (), 0, len(self.landmarks))
         return self.begin(scatter(self.world, key_place), goal=goal)
