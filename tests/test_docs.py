@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import os
 import re
@@ -22,9 +23,11 @@ from covey.envs.base import make_env
 from covey.errors import MissingExtra, UsageError
 from covey.experiment.configuration.compose import compose
 from covey.launch.benchmark import make_benchmark
+from covey.types import Continuous, Discrete
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs" / "_ext"))
+from registry_pages import example_task, supported  # noqa: E402
 from specs import from_plain, recorded_specs, to_plain  # noqa: E402
 
 
@@ -129,6 +132,23 @@ def check_a_task_page_has_spaces_without_the_tasks_extra(site: Path) -> None:
     page = (site / "generated" / "tasks" / "mabrax" / "hopper_3x1.html").read_text(encoding="utf-8")
     for text in ("1 number in [-1, 1]", "at most 1,000 steps", "the extra", "acts at random", "hopper_3x1.png"):
         assert text in page
+
+
+def test_an_algorithms_page_says_what_it_declares() -> None:
+    """The example's actions are the task's own, which the algorithm can choose, whatever its description says."""
+    kinds = {"vmas/navigation": registry.ActionKind.continuous, "smax/2s3z": registry.ActionKind.discrete}
+    for name, kind in kinds.items():
+        actions = {type(group.action) for group in make_env(name).spec.groups.values()}
+        assert actions == {Continuous if kind is registry.ActionKind.continuous else Discrete}
+    for entry in registry.algorithms:
+        assert kinds[example_task(dataclasses.replace(entry, description=""))] in entry.capabilities.actions
+    assert supported(registry.algorithms["pqn"].capabilities) == (
+        "Agents choose one discrete choice per agent. Models may have memory. Evaluations take the best actions."
+    )
+    assert supported(registry.Capabilities(memory=False)) == (
+        "Agents choose one discrete choice per agent, several discrete choices per agent or continuous actions. "
+        "Models have no memory. Evaluations sample actions, unless all are continuous."
+    )
 
 
 def test_recorded_specs_are_of_all_tasks_that_need_an_extra() -> None:
