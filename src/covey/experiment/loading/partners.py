@@ -37,12 +37,10 @@ from covey.experiment.configuration.config import Config, to_dict
 from covey.experiment.configuration.partners import RANDOM, REFERENCE, ROTATE
 from covey.experiment.loading.policy import Policy, load, read_policy
 from covey.experiment.recording.checkpoint import Checkpoints, host_copy
-from covey.experiment.recording.run_directory import RunDirectory
+from covey.experiment.recording.run_directory import PARTNERS, RunDirectory
 from covey.experiment.running.build import build_env, build_group
 from covey.observations import describe_shape, dtypes, map_entries
 from covey.types import Algorithm, Array, EnvSpec, GroupSpec, GroupStep, Key, PyTree, TimeStep
-
-FOLDER = "partners"  # of a run directory
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -244,7 +242,7 @@ def find_partners(config: Config, run: Path | None = None, trust: bool = False) 
         made = []
         for number, source in enumerate(name.sources):
             copy = copy_name(name.key, number)
-            where = run / FOLDER / copy if run is not None and has_copy(run, copy) else Path(source)
+            where = run / PARTNERS / copy if run is not None and has_copy(run, copy) else Path(source)
             if source in (RANDOM, REFERENCE):
                 made.append(make_partner(env, name.group, source))
                 continue
@@ -271,7 +269,7 @@ def copy_name(key: str, number: int) -> str:
 
 def has_copy(run: Path, copy: str) -> bool:
     """Whether a run directory has a complete copy of a partner."""
-    return bool(Checkpoints(run / FOLDER / copy / "checkpoints").iterations())
+    return bool(Checkpoints(run / PARTNERS / copy / "checkpoints").iterations())
 
 
 def keep_partners(partners: TrainingPartners | None, run: Path) -> None:
@@ -279,7 +277,7 @@ def keep_partners(partners: TrainingPartners | None, run: Path) -> None:
     for copy, policy in (partners.policies if partners else {}).items():
         if has_copy(run, copy):
             continue
-        folder = run / FOLDER / copy
+        folder = run / PARTNERS / copy
         if not (folder / "config.yaml").exists():
             RunDirectory.create(folder, to_dict(policy.config), {"frames": policy.frames})
         checkpoints = Checkpoints(folder / "checkpoints")
@@ -296,7 +294,7 @@ def partners_of_run(config: Config, run: Path) -> dict[str, Any]:
             continue
         sources = [value] if isinstance(value, str) else value
         result[key] = [
-            str(run / FOLDER / copy_name(key, number)) if has_copy(run, copy_name(key, number)) else source
+            str(run / PARTNERS / copy_name(key, number)) if has_copy(run, copy_name(key, number)) else source
             for number, source in enumerate(sources)
         ]
     return result
