@@ -182,29 +182,6 @@ EXPERIMENTS |= {
     )
 }
 
-# ---------------------------------------------------------------------------------------------- simulators in processes
-
-WALKING = NamedExperiment(
-    threshold=8.3,
-    published=("ppo", "pettingzoo"),
-    meaning="mean over walkers of 130/30 times the package's way, less what hulls tilt, and about 100 less for a fall; "
-    "standing still earns up to 6",
-    besides=("displacement", "falls"),
-)
-EXPERIMENTS |= {
-    f"multiwalker-{name}{algorithm}": dataclasses.replace(
-        WALKING,
-        arguments=f"algorithm={algorithm} task=pettingzoo/multiwalker settings=tuned{fields} "
-        "experiment.evaluation_interval=200_000",
-        label=label,
-    )
-    for algorithm in ("ippo", "mappo")
-    for name, fields, label in (
-        ("", "", "own rewards"),
-        ("shared-", " task.shared_reward=true", "the mean of all rewards"),
-    )
-}
-
 # ------------------------------------------------------------------------------------------------------------- VMAS
 
 VMAS = {  # by scenario: what `covey train` gets besides its tuned settings, and what is to be reached

@@ -175,15 +175,10 @@ def test_multiwalker_has_both_rewards_and_the_mamujoco_preset_both_ways_of_learn
     assert {(e.config.algorithm.name, e.config.task.config.reward.name) for e in walkers} == {
         (algorithm, reward) for algorithm in ("ippo", "mappo") for reward in ("individual", "shared")
     }
-    for walker in walkers:
-        algorithm = walker.config.algorithm.name
-        tuned = compose([f"algorithm={algorithm}", "task=pettingzoo/multiwalker", "settings=tuned"])
-        assert (walker.config.algorithm, walker.config.model) == (tuned.algorithm, tuned.model)
-        assert walker.config.experiment.frames == tuned.experiment.frames
     ants = {e.config.algorithm.name: e.config.experiment for e in make_benchmark(["benchmark=mamujoco"]).experiments}
-    assert ants["mappo"].loop == "actor_learner" and ants["masac"].loop == "actor_replay"
     masac = ants["masac"]
-    assert isinstance(masac, ActorReplayConfig) and masac.updates * 4 == masac.frames_per_iteration
+    assert ants["mappo"].loop == "actor_learner" and isinstance(masac, ActorReplayConfig)
+    assert masac.updates * 4 == masac.frames_per_iteration
 
 
 @pytest.mark.slow
