@@ -32,6 +32,7 @@ import numpy as np
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray reads it while it is imported
 
 import ray
+from ray._private.authentication.authentication_token_setup import enable_token_auth_by_default
 from ray.exceptions import ActorUnavailableError, NodeDiedError, RayError
 
 import covey
@@ -238,11 +239,10 @@ class Cluster:
         logging.getLogger("ray").setLevel(logging.CRITICAL)
         with contextlib.ExitStack() as stack:
             try:
-                options = {"address": self.address} if self.address else stack.enter_context(ray_of_own())
-                if self.modules:
-                    options["runtime_env"] = {"py_modules": list(self.modules)}
+                address = self.address or stack.enter_context(ray_of_own())
+                code = {"py_modules": list(self.modules)} if self.modules else None
                 stack.callback(ray.shutdown)
-                ray.init(log_to_driver=False, configure_logging=False, **options)
+                ray.init(address, runtime_env=code, log_to_driver=False, configure_logging=False)
             except BaseException as error:
                 connected.set_exception(UsageError(f"cannot use {self}: {describe_error(error)}"))
                 return
@@ -258,18 +258,14 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def ray_of_own() -> Iterator[dict[str, Any]]:
-    """Ray on this machine while the body runs, with a secret; gives what connects to it."""
-    # Without a token, Ray would write one into the home directory.
+def ray_of_own() -> Iterator[str]:
+    """Ray on this machine while the body runs; gives its address. Only who has a secret can use it.
+
+    Without one in the environment, Ray would write one into the home directory."""
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    elsewhere = os.environ.pop("RAY_ADDRESS", None)
-    options = {"num_cpus": num_cores(), "include_dashboard": False, "_node_ip_address": LOOPBACK}
-    try:
-        with ray_head.started(**options) as folder:
-            yield {"address": "auto", "_temp_dir": folder}
-    finally:
-        if elsewhere is not None:
-            os.environ["RAY_ADDRESS"] = elsewhere
+    enable_token_auth_by_default()
+    with ray_head.started(num_cpus=num_cores(), include_dashboard=False, _node_ip_address=LOOPBACK) as address:
+        yield address
 
 
 def wait_for_server(address: str, seconds: float) -> None:

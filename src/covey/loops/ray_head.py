@@ -31,7 +31,7 @@ def run(options: dict[str, Any]) -> None:
     os.dup2(2, 1)  # what Ray prints is not for the reader of this output
     try:
         ray.init(address="local", log_to_driver=False, logging_level=logging.ERROR, **options)
-        print(READY, file=output, flush=True)
+        print(READY, ray.get_runtime_context().gcs_address, file=output, flush=True)
         sys.stdin.read()
     finally:
         ray.shutdown()
@@ -40,7 +40,7 @@ def run(options: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def started(**options: Any) -> Iterator[str]:
-    """Ray in a process of its own; gives the folder that `ray.init(address="auto", _temp_dir=…)` finds it by."""
+    """Ray in a process of its own, started with options of `ray.init`; gives its address."""
     folder = tempfile.mkdtemp(prefix="covey-", dir="/tmp")  # a longer path is too long for Ray's sockets
     command = [sys.executable, "-m", "covey.loops.ray_head", json.dumps({**options, "_temp_dir": folder})]
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
@@ -56,11 +56,11 @@ def started(**options: Any) -> Iterator[str]:
         )
         with process:
             assert process.stdin is not None and process.stdout is not None
-            if process.stdout.readline().strip() != READY:
+            said, _, address = process.stdout.readline().strip().partition(" ")
+            if said != READY:
                 process.wait()
                 raise RuntimeError(f"it did not start: {last_line(printed)}")
-            yield folder
-            process.stdin.close()
+            yield address
 
 
 def last_line(printed: IO[bytes]) -> str:
