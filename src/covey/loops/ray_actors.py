@@ -392,7 +392,7 @@ class RayCollector:
         self._processes = actors.processes or 1
         self._remote: Any = ray.remote(Share)
         self._actors = [RemoteActor(number=number, size=size) for number, size in enumerate(sizes)]
-        self._key: Key = jax.random.key(0)  # that of `begin`, from which those of new episodes follow
+        self._key = to_send(jax.random.key(0))  # the latest, from which those of actors that are made again follow
         self._restarts = self._told_restarts = 0
         self._dropped = self._told_dropped = 0
         self._cancelled = self._closed = False
@@ -410,12 +410,13 @@ class RayCollector:
     # ---------------------------------------------------------------------------------------------------- collecting
 
     def begin(self, key: Key) -> None:
-        self._cancelled, self._key = False, key
+        self._cancelled, self._key = False, to_send(key)
         for actor in self._actors:
             actor.begin = None
         self._ask_all("begin", lambda actor: (to_send(self._own_key(key, actor)),), playing=False)
 
     def collect(self, acting: PyTree, key: Key, at_random: bool) -> Collected:
+        self._key = to_send(key)
         published = ray.put(to_send(acting))
         shares: list[Collected] = self._ask_all(
             "collect", lambda actor: (published, to_send(self._own_key(key, actor)), bool(at_random)), playing=True
@@ -515,7 +516,8 @@ class RayCollector:
         self._restarts += 1
         self._dropped += dropped
         print_warning(f"{lost}; it is made again" + (f", and {dropped} episodes are dropped" if dropped else ""))
-        actor.begin = jax.random.fold_in(self._own_key(self._key, actor), self._restarts)
+        _, key = jax.random.split(self._own_key(received(self._key), actor))
+        actor.begin = jax.random.fold_in(key, self._restarts)
         self._start(actor)
 
     def _is_placed(self, actor: RemoteActor) -> bool:
