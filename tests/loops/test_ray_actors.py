@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -19,9 +20,10 @@ import numpy as np
 import pytest
 
 from covey import registry
-from covey.errors import CoveyError, MissingExtra, UsageError
+from covey.errors import MissingExtra, UsageError
 from covey.experiment.configuration.compose import compose
 from covey.experiment.running.build import Parts, build
+from covey.experiment.running.experiment import train
 from covey.loops import ray_actors
 from covey.loops.ray_actors import RayCollector, join_shares, received, to_send, wait_for_server
 from covey.types import Batch
@@ -118,8 +120,10 @@ def two_nodes(folder: Path) -> Iterator[tuple[Node, Node, str]]:
     """A head and another node with one CPU each, and the address of their cluster."""
     network = f"127.{os.getpid() // 250 % 250 + 1}.{os.getpid() % 250}"
     port = free_port(f"{network}.2")
-    temporary = Path(f"/tmp/covey-test-{os.getpid()}")  # of a short name, for sockets
-    head = Node(folder, f"{network}.2", "--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={temporary}")
+    temporary = Path(f"/tmp/ray-{os.getpid()}")  # of a short name, for sockets
+    head = Node(
+        folder, f"{network}.2", "--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={temporary}"
+    )
     nodes = [head]
     try:
         head.wait()
@@ -251,3 +255,162 @@ def pid_of(actor: Any) -> int:
 
     pid: int = ray.get(actor.placed).pid
     return pid
+
+
+# ------------------------------------------------------------------------------------------------- commands, to the end
+
+COMMAND = (*TINY, "task=probe/copy", "actors=ray", "actors.num=1", "experiment.evaluation_episodes=4")
+FOREVER = ("experiment.frames=1e9", "experiment.evaluation_interval=0", "experiment.checkpoint_interval=0")
+
+
+def start_command(*overrides: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "covey.cli", "train", *overrides]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_command_with_a_ray_of_its_own_leaves_nothing(sent: signal.Signals, tmp_path: Path) -> None:
+    run, home = tmp_path / "run", set(Path.home().glob(".ray/*"))
+    command = start_command(*COMMAND, *FOREVER, f"run_dir={run}")
+    assert wait_until(lambda: (run / "metrics.jsonl").exists() and is_training(run), 300) or command.kill()
+    processes = descendants(command.pid)
+    assert len(processes) > 4, "Ray's, and the actor's"
+    lines = "".join(Path(f"/proc/{pid}/cmdline").read_text() for pid in processes if is_alive(pid))
+    [folder] = set(re.findall(r"/tmp/covey-\w+", lines))
+    assert Path(folder).exists()
+    os.killpg(command.pid, sent)
+    _, err = command.communicate(timeout=120)
+    assert command.returncode == (-9 if sent == signal.SIGKILL else 128 + sent)
+    assert [line for line in err.splitlines() if "interrupted" not in line] == []
+    assert wait_until(lambda: not any(map(is_alive, processes)), 120)
+    assert wait_until(lambda: not Path(folder).exists())
+    assert set(Path.home().glob(".ray/*")) == home
+
+
+def is_training(run: Path) -> bool:
+    return (run / "metrics.jsonl").read_text().count('"train"') > 2
+
+
+@pytest.mark.slow
+def test_a_failing_learner_ends_the_actors(tmp_path: Path) -> None:
+    """And so does a run that ends as it should."""
+    seen: list[int] = []
+
+    class Failing:
+        def on_iteration(self, training: Any, metrics: Any) -> None:
+            collector = collector_of(training.parts)
+            seen.extend([*map(pid_of, collector._actors), *descendants(os.getpid())])  # the actors are among Ray's
+            if metrics["actors/parameter_age"] == 1:
+                raise MemoryError("no memory left for anything")
+
+    settings = [*COMMAND, "experiment.frames=96", "experiment.evaluation_interval=0", "experiment.loggers=[]"]
+    with pytest.raises(MemoryError):
+        train(compose([*settings, "actors.lag=1", f"run_dir={tmp_path / 'failing'}"]), [Failing()])
+    assert len(seen) > 5 and wait_until(lambda: not any(map(is_alive, seen)))
+    seen.clear()
+    [summary] = train(compose([*settings, f"run_dir={tmp_path / 'whole'}"]), [Failing()])
+    assert summary.frames == 96
+    assert len(seen) > 5 and wait_until(lambda: not any(map(is_alive, seen)))
+
+
+# -------------------------------------------------------------------------------------------------- before any start
+
+
+def test_what_is_sent_is_what_is_received(same_bits: Any) -> None:
+    tree = {
+        "key": jax.random.key(3),
+        "keys": jax.random.split(jax.random.key(4), 3),
+        "rows": np.arange(3.0),
+        "none": None,
+    }
+    sent = to_send(tree)
+    assert not any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(sent))
+    same_bits(received(sent), tree)
+
+
+def test_shares_are_joined_along_the_environments() -> None:
+    def share(size: int, value: float) -> Batch:
+        rows = np.full((5, size, 2), value)
+        return Batch(
+            transitions={"agents": rows},  # type: ignore[dict-item]
+            carries={"h": rows[:1]},
+            final=rows[0],  # type: ignore[arg-type]
+            final_carry=rows[0],
+        )
+
+    joined = join_shares([share(1, 0.0), share(3, 1.0)])
+    assert [leaf.shape for leaf in jax.tree.leaves(joined)] == [(5, 4, 2), (1, 4, 2), (4, 2), (4, 2)]
+    np.testing.assert_array_equal(joined.transitions["agents"][2, :, 1], [0, 1, 1, 1])  # type: ignore[index]
+    alone = Batch(transitions={"agents": np.zeros((5, 2))})  # type: ignore[dict-item]
+    assert join_shares([alone, alone]).final is None, "out of replay"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (("actors.address=10.0.0.1:6379",), r"actors: address=10.0.0.1:6379 has no effect without where=ray"),
+        (("actors.processes=2",), r"actors: processes=2 has no effect without where=ray"),
+        (("actors=ray", "actors.connect_seconds=2"), r"actors: connect_seconds=2.* has no effect without an address"),
+        (("actors=ray", "actors.address=head"), r"actors: address takes HOST:PORT, as in 10.0.0.1:6379, not 'head'"),
+        (("actors=ray", "actors.address=head:66666"), "takes HOST:PORT"),
+        (("actors=ray", "actors.num=5"), r"actors\.num=5 actors are more than num_envs=4 environments"),
+        (("actors=slurm",), "where 'slurm'; nearest: .*; it takes local, ray"),
+    ],
+)
+def test_fields_that_do_not_fit_are_refused(overrides: tuple[str, ...], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        compose([*TINY, "task=probe/copy", *overrides])
+
+
+def test_more_actors_than_cores_are_refused() -> None:
+    cores = len(os.sched_getaffinity(0))
+    many = ("task=probe/copy", "actors=ray", f"experiment.num_envs={cores + 1}", f"actors.num={cores + 1}")
+    with pytest.raises(
+        UsageError, match=f"actors.num={cores + 1} actors are more than the {cores} CPUs of this machine"
+    ):
+        build_parts(*many, "algorithm.num_minibatches=1")
+    with pytest.raises(UsageError, match=r"actors.processes has no effect: .* of a compiled task"):
+        build_parts("task=probe/copy", "actors=ray", "actors.num=1", "actors.processes=1")
+
+
+def test_without_the_package_a_line_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "covey.loops.ray_actors")
+    with pytest.raises(MissingExtra, match=r"actors=ray needs the extra: pip install 'covey\[ray\]'"):
+        build_parts("task=probe/copy", "actors=ray", "actors.num=1")
+
+
+def test_an_address_where_nothing_is_is_one_line() -> None:
+    address = f"127.0.0.1:{free_port('127.0.0.1')}"
+    begun = time.monotonic()
+    with pytest.raises(
+        UsageError, match=f"no Ray cluster at actors.address={address} within 0.5 seconds: Connection ref"
+    ):
+        build_parts("task=probe/copy", "actors=ray", f"actors.address={address}", "actors.connect_seconds=0.5")
+    assert time.monotonic() - begun < 30
+    with pytest.raises(UsageError, match=r"no Ray cluster at actors.address=nowhere.invalid:6379 .*not known"):
+        wait_for_server("nowhere.invalid:6379", 0.1)
+
+
+@pytest.mark.parametrize(("answer", "problem"), [(b"", "no answer"), (b"HTTP/1.1 400 Bad Request\r\n", "as Ray does")])
+def test_a_server_that_is_not_ray_is_one_line(answer: bytes, problem: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    client, _ = server.accept()
+                    clients.append(client)
+                    if answer:
+                        client.sendall(answer)
+
+        clients: list[socket.socket] = []
+        threading.Thread(target=serve, daemon=True).start()
+        begun = time.monotonic()
+        with pytest.raises(UsageError, match=problem):
+            wait_for_server(f"127.0.0.1:{server.getsockname()[1]}", 0.5)
+        assert time.monotonic() - begun < 20
+        server.shutdown(socket.SHUT_RDWR)
+        for client in clients:
+            client.close()

@@ -215,10 +215,10 @@ class Cluster:
         self._thread = threading.Thread(target=self._hold, args=(connected,), name="covey ray", daemon=True)
         self._thread.start()
         try:
-            connected.result(timeout=START_SECONDS)
+            connected.result(timeout=START_SECONDS if address is None else seconds)
         except TimeoutError:
             self._ended.set()
-            raise UsageError(f"{self} did not answer within {START_SECONDS:g} seconds") from None
+            raise UsageError(f"{self} answers, but this process could not join it within {seconds:g} seconds") from None
         except BaseException:
             self._ended.set()
             raise
