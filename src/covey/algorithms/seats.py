@@ -16,7 +16,7 @@ partners also say what they would do at the steps' successors (`NEXT_ACTION`), b
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -45,11 +45,16 @@ class Seat:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Seating:
-    """All seats of a task that partners take. `acting`: for each seat, what each of its partners acts with."""
+    """All seats of a task that partners take.
+
+    acting      for each seat, what each of its partners acts with
+    elsewhere   makes these in another process; it can be pickled
+    """
 
     seats: tuple[Seat, ...]
     rotate: bool
     acting: tuple[tuple[PyTree, ...], ...]
+    elsewhere: Callable[[], Seating] | None = None
 
 
 @pytree

@@ -91,6 +91,14 @@ class Collecting:
         return self.rollout_length if self.replay else self.algorithm.sequence_length or self.rollout_length
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Collectors:
+    """A way to collect: what makes a collector, and what that one saves, for its shapes."""
+
+    make: Callable[[], Collector]
+    example_saved: Callable[[], PyTree]
+
+
 # ---------------------------------------------------------------------------------------------- compiled environments
 
 
@@ -385,6 +393,22 @@ def without_lost(transitions: dict[str, Transition], dropped: Array) -> dict[str
     return {
         group: dataclasses.replace(part, alive=part.alive & ~lost[..., None]) for group, part in transitions.items()
     }
+
+
+def make_collector(collecting: Collecting, step_seconds: float, warn: Callable[[str], None] | None = None) -> Collector:
+    """Collects in a pool of simulators, or in compiled environments. `warn` is told of processes that are replaced."""
+    source = simulator_of(collecting.env)
+    if source is None:
+        return CompiledCollector(collecting)
+    pool = Pool(
+        source,
+        num_copies=collecting.num_envs,
+        num_workers=collecting.num_workers,
+        stagger=collecting.stagger,
+        seconds=step_seconds,
+        warn=warn,
+    )
+    return PoolCollector(collecting, pool)
 
 
 # ------------------------------------------------------------------------------------------------------------- shapes

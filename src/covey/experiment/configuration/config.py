@@ -338,6 +338,22 @@ def import_modules(names: Iterable[str]) -> None:
             raise UsageError(f"imports: '{name}' failed with {type(error).__name__}: {error}") from error
 
 
+def own_modules(config: Config) -> list[str]:
+    """The files and folders of the user's modules that are loaded, for other machines: those at the top of `code_dir`
+    or of the working directory."""
+    if not wanted_imports(to_dict(config)):
+        return []
+    folders = {os.path.realpath(folder) for folder in (config.code_dir, os.getcwd()) if folder}
+    found = set()
+    for name, module in list(sys.modules.items()):
+        places = [*getattr(module, "__path__", []), getattr(module, "__file__", None)]
+        if "." not in name and name != "__main__" and isinstance(places[0], str):
+            place = os.path.realpath(places[0])
+            if os.path.dirname(place) in folders:
+                found.add(place)
+    return sorted(found)
+
+
 # ---------------------------------------------------------------------------------------------------------- checks
 
 

@@ -279,7 +279,10 @@ class Training:
 
         saved = [recorder.checkpoints.iterations() for recorder in self._recorders]
         for iteration in sorted(set.intersection(*map(set, saved)), reverse=True):
-            restored = [recorder.checkpoints.restore_at(iteration, template_for) for recorder in self._recorders]
+            restored = [
+                recorder.checkpoints.restore_at(iteration, template_for, self._may_differ)
+                for recorder in self._recorders
+            ]
             found = [saved for saved in restored if saved is not None]
             if len(found) == len(restored):
                 return found
@@ -316,6 +319,10 @@ class Training:
     @property
     def _split_over_devices(self) -> list[str]:
         return [name for name, part in self._loop.parts.items() if part.by_device]
+
+    @property
+    def _may_differ(self) -> list[str]:
+        return [name for name, part in self._loop.parts.items() if part.may_differ]
 
     @property
     def _seed_axes(self) -> dict[str, Any]:
