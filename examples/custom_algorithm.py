@@ -70,8 +70,9 @@ def make_reinforce(config: ReinforceConfig, spec: EnvSpec, group: str, context: 
 
     def act(params: Any, timestep: TimeStep, carry: Any, key: Key, explore: bool) -> tuple[Array, dict, Any]:
         step = timestep.groups[group]
-        # Networks take `[T, B, A, …]`; acting is one step of time.
-        outputs, carry = actor.apply(params, step.observation[None], carry, timestep.last[None])
+        # Networks take `[T, B, A, …]`; acting is one step of time. The observation may be a dictionary of arrays.
+        now = jax.tree.map(lambda x: x[None], step.observation)
+        outputs, carry = actor.apply(params, now, carry, timestep.last[None])
         if explore:
             raw = distribution.sample(outputs[0], step.action_mask, key)
         else:

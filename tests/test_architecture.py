@@ -12,7 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ENTRY = re.compile(r"^(?P<lines>[ │├└]*)(?P<name>[\w.]+)  +.*?  +(?P<file>[\w/]+\.py)$")
-CALLED = {"restored_state": "restored"}  # by the name of a field of `Loop`
+# By the name of a field, or where a registered function is called.
+CALLED = {"restored_state": "restored", "apply_shared": "apply", "make_ppo": "make", "build_online_loop": "make"}
 Entry = tuple[str, str]  # name and file
 
 

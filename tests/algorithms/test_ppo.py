@@ -237,9 +237,9 @@ def test_cut_gives_contiguous_sequences_and_take_turns_them(length: int) -> None
 
 def test_next_values_are_the_successors() -> None:
     """Steps 0..2 of one environment that ends with step 1; the extras of step 3 come from acting on the final step."""
-    extras = {"value": jnp.array([10.0, 11.0, 12.0]), "successor_value": jnp.array([20.0, 21.0, 22.0])}
+    extras = {"value": jnp.array([10.0, 11.0, 12.0]), "value_before_reset": jnp.array([20.0, 21.0, 22.0])}
     extras = {name: value[:, None, None] for name, value in extras.items()}
-    final = {"value": jnp.full((1, 1), 13.0), "successor_value": jnp.full((1, 1), 23.0)}
+    final = {"value": jnp.full((1, 1), 13.0), "value_before_reset": jnp.full((1, 1), 23.0)}
     fields: dict[str, Any] = {field.name: None for field in dataclasses.fields(Transition)}
     for last, wanted in (((0, 1, 0), (11.0, 22.0, 13.0)), ((0, 0, 1), (11.0, 12.0, 23.0))):
         transitions = Transition(**fields | {"extras": extras, "last": jnp.array(last, bool)[:, None]})
@@ -247,7 +247,7 @@ def test_next_values_are_the_successors() -> None:
 
 
 def test_a_cut_episode_is_worth_its_true_last_observation(fresh: MakeTeam) -> None:
-    """`successor_value` is the critic's word on `next_observation`, with the memory of the episode that was cut."""
+    """`value_before_reset` is the critic's word on `next_observation`, with the memory of the episode that was cut."""
     team = fresh("probe/observed", NO_IDS, model="gru", iterations=2, env=_cut_after_one_step())
     step = team.state.actor.timestep.groups[GROUP]
     timestep = jax.tree.map(lambda x: x[0], team.state.actor.timestep)
@@ -265,8 +265,8 @@ def test_a_cut_episode_is_worth_its_true_last_observation(fresh: MakeTeam) -> No
         truncated=no,
     )
     _, as_if, _ = team.algorithm.act(acting, went_on, carry, jax.random.key(0), False)
-    np.testing.assert_allclose(extras[GROUP]["successor_value"], as_if[GROUP]["value"], rtol=1e-5)
-    assert not np.allclose(extras[GROUP]["successor_value"], extras[GROUP]["value"])
+    np.testing.assert_allclose(extras[GROUP]["value_before_reset"], as_if[GROUP]["value"], rtol=1e-5)
+    assert not np.allclose(extras[GROUP]["value_before_reset"], extras[GROUP]["value"])
 
 
 def _cut_after_one_step() -> Env:
@@ -624,7 +624,7 @@ def test_samples_have_advantages_by_hand() -> None:
         jnp.ones((2, 1, 2)),
         terminated=[[[False, True]], [[False, False]]],
         alive=[[[True, True]], [[True, False]]],
-        extras={name: values for name in ("value", "successor_value", "raw_action", "log_prob")},
+        extras={name: values for name in ("value", "value_before_reset", "raw_action", "log_prob")},
     )
     final = jax.tree.map(lambda x: x[None], first_step({GROUP: jnp.full((2, 1), 3.0)}))
     batch, no_key = Batch(transitions={GROUP: steps}, final=final), cast(Key, None)  # there is nothing to draw

@@ -211,7 +211,7 @@ def act(
         "raw_action": sampled.raw_action[0],
         "log_prob": sampled.log_prob[0],
         "value": to_value(ppo.config, acting.value_moments, sampled.output[0]),
-        "successor_value": to_value(ppo.config, acting.value_moments, successor_output[0]),
+        "value_before_reset": to_value(ppo.config, acting.value_moments, successor_output[0]),
     }
     return ppo.policy.to_action(extras["raw_action"]), extras, next_carry
 
@@ -228,7 +228,7 @@ def next_values(transitions: Transition, final_extras: dict[str, Array]) -> Arra
     def following(name: str) -> Array:
         return jnp.concatenate([transitions.extras[name][1:], final_extras[name][None]])
 
-    return jnp.where(transitions.last[..., None], following("successor_value"), following("value"))
+    return jnp.where(transitions.last[..., None], following("value_before_reset"), following("value"))
 
 
 def make_samples(ppo: Ppo, state: PpoState, batch: Batch, key: Key) -> Samples:

@@ -140,14 +140,14 @@ def compile_setting(setting: Setting) -> TimedPrograms:
     """Compiles the two programs of a setting."""
     with jax.default_device(setting.devices[0]):
         env, loop = make_parts(setting)
-        if loop.compiled is None:
+        if loop.jitted is None:
             name = setting.config.task.name
             raise UsageError(f"covey speed times compiled loops, and {name} is stepped in processes")
         key, once = jax.random.key(0), jnp.int32(1)
         state = state_shapes(loop, key)
         return TimedPrograms(
             simulate=jax.jit(make_simulate(setting, env)).lower(state.actor, key, once).compile(),
-            advance=loop.compiled.lower(state, once).compile(),
+            advance=loop.jitted.lower(state, once).compile(),
             state=state,
             largest=loop.max_iterations,
             frames=loop.frames_per_iteration,

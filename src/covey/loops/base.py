@@ -129,8 +129,8 @@ class Loop:
     close: Callable[[], None] = lambda: None
 
     @property
-    def compiled(self) -> Wrapped | None:
-        """`advance`, if it is a compiled function."""
+    def jitted(self) -> Wrapped | None:
+        """`advance`, if it is jitted and so can be lowered."""
         return self.advance if isinstance(self.advance, Wrapped) else None
 
 

@@ -106,7 +106,7 @@ class ExperimentConfig(Configuration):
         return None
 
     @property
-    def acting(self) -> ActorsConfig | None:
+    def actors_config(self) -> ActorsConfig | None:
         """How environments are stepped, if actors do that beside the learner; otherwise None."""
         return None
 
@@ -275,7 +275,7 @@ class ActorLoopConfig(CollectingConfig):
             raise ValueError(f"actors.num={num} actors are more than num_envs={self.num_envs} environments")
 
     @property
-    def acting(self) -> ActorsConfig | None:
+    def actors_config(self) -> ActorsConfig | None:
         return self.actors
 
     @property

@@ -201,7 +201,7 @@ def build(
         devices,
         together=num_seeds > 1,
         opponents=taken_groups(algorithm, env.spec),
-        actors=experiment.acting,
+        actors=experiment.actors_config,
     )
     return Parts(
         env=env,
@@ -340,8 +340,8 @@ def check_update(config: Config, loop: Loop, shapes: PyTree) -> None:
     with _unfit(config):
         if loop.check is not None:
             loop.check(shapes)
-        elif loop.compiled is not None:
-            loop.compiled.trace(shapes, np.int32(1))
+        elif loop.jitted is not None:
+            loop.jitted.trace(shapes, np.int32(1))
 
 
 @contextlib.contextmanager

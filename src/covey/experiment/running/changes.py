@@ -111,13 +111,13 @@ def _build_again(config: Config, parts: Parts, programs: Programs) -> tuple[Part
     before, after = state_shapes(parts.loop, example_key(parts.num_seeds)), init_shapes(config, loop, parts.num_seeds)
     if difference := difference_in_state(parts.loop, loop, before, after):
         raise UsageError(difference)
-    if loop.compiled is None:
+    if loop.jitted is None:
         raise UsageError("fields that set shapes cannot change while actors step the environments")
     check_update(config, loop, after)
     parts = dataclasses.replace(parts, algorithm=algorithm, loop=loop)
     if not config.jit:
         return parts, uncompiled(parts).advance
-    return parts, accept_empty_leaves(programs.compile_again(loop.compiled.lower(after, np.int32(1))))
+    return parts, accept_empty_leaves(programs.compile_again(loop.jitted.lower(after, np.int32(1))))
 
 
 def difference_in_state(old: Loop, new: Loop, before: PyTree, after: PyTree) -> str:

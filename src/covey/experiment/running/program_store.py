@@ -226,7 +226,7 @@ class Shelf:
     ) -> Shelf:
         """`partners` are the configurations of other runs that play beside the team."""
         # jit=false and actors compile many small pieces, which JAX's cache keeps.
-        if store is None or not config.jit or config.experiment.acting is not None:
+        if store is None or not config.jit or config.experiment.actors_config is not None:
             return cls()
         store.replace_jax_cache()
         name = experiment_name(config, devices, num_seeds, partners)

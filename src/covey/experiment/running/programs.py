@@ -24,7 +24,7 @@ from covey.process import COMPILING
 from covey.types import Array, PyTree
 
 _T = TypeVar("_T")
-Evaluate = Callable[..., dict[str, Array] | Future[dict[str, np.ndarray]]]
+EvaluateProgram = Callable[..., dict[str, Array] | Future[dict[str, np.ndarray]]]
 Compile = Callable[[str, Lowered, Mapping[str, Any] | None], Compiled]  # compiles one of the three, with XLA's options
 NUM_PROGRAMS = 3  # init, advance, evaluate
 
@@ -47,7 +47,7 @@ class Programs:
 
     init: Callable[..., PyTree]
     advance: Callable[..., tuple[PyTree, dict[str, Array]]]
-    evaluation: Callable[[], Evaluate]
+    evaluation: Callable[[], EvaluateProgram]
     seconds: float
     compile_again: Callable[[Lowered], Compiled] = lambda lowered: compile_lowered(lowered)
     again: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -79,11 +79,11 @@ def compile_parts(
             return in_background(lambda: compile_lowered(lowered, options))
         return in_background(lambda: compile_one(part, lowered, options))
 
-    if parts.loop.compiled is None or not isinstance(parts.evaluate, Wrapped):
+    if parts.loop.jitted is None or not isinstance(parts.evaluate, Wrapped):
         return as_they_are(parts)
     with compiling("training"):
         state = state_shapes(parts.loop, key)
-        advance = compiled("advance", parts.loop.compiled.lower(state, np.int32(1)))
+        advance = compiled("advance", parts.loop.jitted.lower(state, np.int32(1)))
         init = compiled("init", parts.loop.init.lower(key), quickly)
         lowered = parts.evaluate.lower(parts.loop.learner(state), key)
         training = accept_empty_leaves(advance.result())

@@ -397,7 +397,7 @@ class Training:
     def _compute(self, program: Callable[..., Any], *arguments: Any) -> Any:
         """Runs a program. Signals interrupt it if it is uncompiled, because it may then take minutes, and in a loop of
         actors before anything was learned."""
-        starting = self._loop.compiled is None and not self.iteration
+        starting = self._loop.jitted is None and not self.iteration
         with self._received.raised(starting or not self.config.jit):
             return program(*arguments)
 
@@ -413,7 +413,7 @@ class Training:
             return None
         started = time.monotonic()
         self.state, history = self._compute(self._programs.advance, self.state, np.int32(size))
-        seconds = time.monotonic() - started if self._loop.compiled is None else None
+        seconds = time.monotonic() - started if self._loop.jitted is None else None
         return Chunk(size=size, history=history, started=started, seconds=seconds)
 
     def _is_due(self, interval: int) -> bool:
