@@ -269,7 +269,8 @@ def own_results(task: str) -> str:
         [
             f"{result['algorithm']}, {result['model']}" + (f", {result['label']}" if result.get("label") else ""),
             f"`{result['metric']}`",
-            f"{result['mean']:.4g} ± {result['interval_95']:.2g}",
+            f"{result['mean']:.4g}"  # one seed has no interval
+            + ("" if result["interval_95"] is None else f" ± {result['interval_95']:.2g}"),
             f"{result['frames']:,}",
             str(len(result["seeds"])),
         ]

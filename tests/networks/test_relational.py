@@ -167,7 +167,7 @@ def test_bad_fields_and_inputs_are_refused() -> None:
         make_model("attention", hidden_size=10)
     with pytest.raises(UsageError, match="critic_sees=joint"):
         make_network(make_model("gnn"), input_shape=(7,), num_outputs=4, num_agents=4, head_gain=1.0, centralised=True)
-    with pytest.raises(UsageError, match="beyond observations of 5"):
+    with pytest.raises(UsageError, match="must be indices into observations of 5 numbers"):
         make("gatv2", config=GnnConfig(**SMALL, position=(5,)))
 
 

@@ -197,4 +197,4 @@ def test_a_wrong_entry_is_named(entry: object, message: str) -> None:
 def test_they_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["list", "settings", "rware"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2 and "two trials of 4M frames" in lines[0] and "results/rware-tiny-4ag.json" in lines[0]
+    assert len(lines) == 3 and "two trials of 4M frames" in lines[0] and "results/rware-tiny-4ag.json" in lines[0]

@@ -185,7 +185,7 @@ def test_a_gymnasium_name_with_a_module_needs_trust(foreign: Path) -> None:
         with pytest.raises(Untrusted, match=rf"wants to import evil_{name} from"):
             reader(foreign)
     assert not was_imported(foreign)
-    with pytest.raises(UsageError, match="Gymnasium knows no 'Foo-v0'"):
+    with pytest.raises(UsageError, match="Gymnasium has no environment 'Foo-v0'"):
         load(foreign, trust=True)
     assert was_imported(foreign)
 
