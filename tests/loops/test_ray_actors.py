@@ -51,7 +51,7 @@ class Node:
         self.address = address
         self._output = folder / f"{address}.log"
         # The shell ends it when its input ends, so that it does not outlive a test that was killed.
-        command = ["sh", "-c", '"$@" & read _; kill $!', "sh"]
+        command = ["sh", "-c", 'exec 3<&0; "$@" & pid=$!; (read _ <&3; kill $pid) & wait $pid', "sh"]
         command += [str(Path(sys.executable).with_name("ray")), "start", *arguments, "--block", "--num-cpus=1"]
         command += [f"--node-ip-address={address}", "--object-store-memory=100000000"]
         environment = os.environ | {
@@ -76,14 +76,14 @@ class Node:
         """A node that runs. On a busy machine, Ray gives up after 30 seconds, and another attempt may do."""
         for _ in range(3):
             node = cls(*arguments)
-            wait_until(lambda node=node: node.says("Ray runtime started") or node.process.poll() is not None, 120)  # type: ignore[misc]
-            if node.says("Ray runtime started"):
+            wait_until(node.has_started_or_failed, 120)
+            if node.process.poll() is None:
                 return node
             node.kill()
         raise AssertionError(node._output.read_text()[-2_000:])
 
-    def says(self, words: str) -> bool:
-        return words in self._output.read_text()
+    def has_started_or_failed(self) -> bool:
+        return "Ray runtime started" in self._output.read_text() or self.process.poll() is not None
 
     def pids(self) -> list[int]:
         """All processes of the node."""
@@ -91,7 +91,7 @@ class Node:
 
     def kill(self) -> None:
         """As if the machine lost its power: nothing of the node says goodbye."""
-        for pid in [*self.pids(), self.process.pid]:
+        for pid in [self.process.pid, *self.pids()[::-1]]:  # parents first
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.communicate()
