@@ -8,9 +8,10 @@ process, its threads and open files, and the processes under it are counted. In 
   restarts     as many processes were replaced as were killed
   dropped      episodes, as many as the killed processes were stepping
   evaluations  every one has all of its episodes
-  memory       of the main process: what the last tenth of the run has over the tenth after the first fifth
+  memory       of the main process: in the last quarter of training it has no more than in the second one
   threads, files, processes
-               of the main process, likewise; and in the end no process and no file in /dev/shm is left
+               of the main process, likewise; and in the end no process and no file in /dev/shm is left. Of runs that
+               train for less than a minute, what grows is not judged
 
 Exits with 1 if something was lost or leaks, after writing its figures, and draws memory and processes beside them. A
 first run without kills finds out how many frames the time is enough for, and where the machine is when nothing dies.
@@ -25,6 +26,7 @@ import json
 import os
 import random
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -43,9 +45,10 @@ from covey.experiment.configuration.compose import compose
 from covey.results import steps
 
 SHARED_MEMORY = Path("/dev/shm")
-WARM_UP = 0.2  # of a run, after which its memory should not grow any more
-MOST_GROWTH = 0.02  # of the main process's memory, from the tenth of the run after warming up to the last tenth
+WARM_UP = 0.25  # of training, after which its memory should not grow any more
+MOST_GROWTH = 0.02  # of the main process's memory, from the quarter of training after warming up to the last quarter
 MOST_MORE = 2  # threads and open files, likewise
+LEAST_SECONDS = 60.0  # of training, in which growth can be told
 MOST_POINTS = 400  # of a curve, in the figures
 
 
@@ -96,11 +99,14 @@ def soak(options: Any, lag: int) -> dict[str, Any]:
         before = shared_files()
         until = frames - int(options.every * rate) if rate else int(0.8 * frames)
         run.train(options, until=until, seconds=120 * options.minutes + 300)
+        if run.training == (0.0, 0.0):
+            sys.exit(f"training never began:\n{run.printed}")
         checks, figures = examine(run, experiment, frames)
         figures["shared_memory_files"] = {"before": len(before), "after": len(shared_files())}
+        seconds = run.training[1] - run.training[0]
         return {
             "lag": lag,
-            "frames_per_second": {"without kills": rate, "with kills": figures["frames_learned"] / run.seconds_trained},
+            "frames_per_second": {"without kills": rate, "with kills": figures["frames_learned"] / seconds},
             "kills": [dataclasses.asdict(kill) for kill in run.kills],
             "checks": checks,
             **figures,
@@ -159,12 +165,13 @@ class Run:
         self.samples: list[Sample] = []
         self.exit_code: int | None = None
         self.printed = ""
-        self.seconds_trained = 0.0
+        self.training = (0.0, 0.0)  # when the first iteration and the last one were seen to be over
         self.left: list[int] = []  # processes that the run left behind
         self.shared: set[str] = set()  # files in shared memory that its processes had open
 
     def train(self, options: Any, *, until: int, seconds: float) -> None:
-        """Kills a process every so often, as long as fewer than `until` frames are learned."""
+        """Kills a process every so often, as long as fewer than `until` frames are learned, and never two before
+        training went on."""
         drawn, known = random.Random(options.seed), set[tuple[int, int]]()
         process = subprocess.Popen(
             command_of([*self.words, f"run_dir={self.path}"]),
@@ -175,7 +182,7 @@ class Run:
         reader = threading.Thread(target=self._read, args=(process.stderr,))
         reader.start()
         began, progress = time.monotonic(), Progress(self.path)
-        due = None
+        due, last, killed_at = None, 0, 0
         while process.poll() is None:
             now = time.monotonic() - began
             if now > seconds:
@@ -185,18 +192,20 @@ class Run:
             self._sample(process.pid, below, now)
             frames = progress.frames()
             if frames and due is None:
-                due, training = now + options.every, now
-            if due is not None and now >= due and frames < until:
-                due += options.every
+                due, self.training = now + options.every, (now, now)
+            if frames > last:
+                self.training, last = (self.training[0], now), frames
+            if due is not None and now >= due and killed_at < frames < until:
+                due, killed_at = max(due + options.every, now), frames
                 self._kill(drawn, below, now)
             time.sleep(min(1.0, options.every / 4))
         self.exit_code = process.wait()
         reader.join()
-        self.seconds_trained = time.monotonic() - began - (training if due is not None else 0.0)
         self.left = [pid for pid, started in known if started_at(pid) == started]
 
     def _read(self, stream: Any) -> None:
-        self.printed = stream.read()
+        with stream:
+            self.printed = stream.read()
 
     def _kill(self, drawn: random.Random, below: list[Process], now: float) -> None:
         workers = sorted(each.pid for each in below if "spawn_main" in each.command)
@@ -301,7 +310,9 @@ def examine(run: Run, experiment: Any, frames: int) -> tuple[dict[str, bool], di
     dropped = sum(round(row["actors/dropped_episodes"]) for row in trained)
     num_workers = experiment.actors.num or len(os.sched_getaffinity(0))
     episodes = episodes_evaluated(run.path)
-    growth = growth_of(run.samples)
+    trained_samples = [sample for sample in run.samples if run.training[0] <= sample.seconds <= run.training[1]]
+    growth = growth_of(trained_samples)
+    judged = run.training[1] - run.training[0] >= LEAST_SECONDS
     checks = {
         "finished": run.exit_code == 0,
         "frames": iterations == list(range(1, asked + 1)),
@@ -309,10 +320,10 @@ def examine(run: Run, experiment: Any, frames: int) -> tuple[dict[str, bool], di
         "restarts": len(replaced) == len(run.kills) and restarts <= len(replaced),
         "dropped": dropped == restarts * experiment.num_envs // num_workers,
         "evaluations": len(episodes) > 1 and set(episodes) == {experiment.evaluation_episodes},
-        "memory": growth["memory"] <= MOST_GROWTH * run.samples[-1].memory,
-        "threads": growth["threads"] <= MOST_MORE,
-        "files": growth["files"] <= MOST_MORE,
-        "processes": growth["processes"] <= 0 and not run.left,
+        "memory": not judged or growth["memory"] <= MOST_GROWTH * trained_samples[-1].memory,
+        "threads": not judged or growth["threads"] <= MOST_MORE,
+        "files": not judged or growth["files"] <= MOST_MORE,
+        "processes": not run.left and (not judged or growth["processes"] <= 0),
         "shared memory": not run.shared & shared_files(),
     }
     figures = {
@@ -323,8 +334,8 @@ def examine(run: Run, experiment: Any, frames: int) -> tuple[dict[str, bool], di
         "episodes_in_a_process": experiment.num_envs // num_workers,
         "evaluations": dict(Counter(episodes)),
         "growth": growth,
-        "bytes_an_hour": 3600 * slope_of(run.samples),
-        "minutes": run.samples[-1].seconds / 60,
+        "bytes_an_hour": 3600 * slope_of(trained_samples),
+        "minutes": (run.training[1] - run.training[0]) / 60,
         "exit_code": run.exit_code,
         "printed": sorted(set(run.printed.splitlines()) - set(replaced)),
     }
@@ -333,30 +344,33 @@ def examine(run: Run, experiment: Any, frames: int) -> tuple[dict[str, bool], di
 
 def episodes_evaluated(path: Path) -> list[int]:
     """How many episodes each evaluation has."""
+    if not (path / "results.json").exists():
+        return []
     results = json.loads((path / "results.json").read_text(encoding="utf-8"))
     return [len(step["mean_return"]) for step in steps(results).values()]
 
 
 def growth_of(samples: Sequence[Sample]) -> dict[str, float]:
-    """Of each count, the median in the last tenth of the run less that in the tenth after warming up; of processes, the
-    most."""
-    end = samples[-1].seconds
-
-    def between(start: float, stop: float) -> list[Sample]:
-        return [sample for sample in samples if start * end <= sample.seconds <= stop * end]
-
-    first, last = between(WARM_UP, WARM_UP + 0.1), between(0.9, 1.0)
-    growth = {
-        name: float(np.median([getattr(sample, name) for sample in last]))
-        - float(np.median([getattr(sample, name) for sample in first]))
-        for name in ("memory", "threads", "files")
+    """What the last quarter of training has over the one after warming up: of memory the median, of threads and files
+    the least, since checkpoints have some for a while, of processes the most, since those that were killed are lacking
+    for a while."""
+    first, last = part_of(samples, WARM_UP, WARM_UP + 0.25), part_of(samples, 0.75, 1.0)
+    kinds = {"memory": statistics.median, "threads": min, "files": min, "processes": max}
+    return {
+        name: float(of([getattr(sample, name) for sample in last]) - of([getattr(sample, name) for sample in first]))
+        for name, of in kinds.items()
     }
-    return {**growth, "processes": max(s.processes for s in last) - max(s.processes for s in between(WARM_UP, 0.9))}
+
+
+def part_of(samples: Sequence[Sample], start: float, stop: float) -> list[Sample]:
+    """The samples between two shares of their time."""
+    begin, length = samples[0].seconds, samples[-1].seconds - samples[0].seconds
+    return [sample for sample in samples if start * length <= sample.seconds - begin <= stop * length]
 
 
 def slope_of(samples: Sequence[Sample]) -> float:
     """Bytes of the main process's memory that are added in a second, after warming up."""
-    warm = [sample for sample in samples if sample.seconds >= WARM_UP * samples[-1].seconds]
+    warm = part_of(samples, WARM_UP, 1.0)
     slope: float = np.polyfit([sample.seconds for sample in warm], [sample.memory for sample in warm], 1)[0]
     return float(slope)
 
@@ -378,6 +392,8 @@ def print_row(row: dict[str, Any]) -> None:
         f"{growth['threads']:+.0f}, files {growth['files']:+.0f}, processes {growth['processes']:+.0f}"
     )
     wrong = [name for name, fine in row["checks"].items() if not fine]
+    for line in row["printed"]:
+        print(f"  it printed: {line}")
     print(f"  {'not as it should be: ' + ', '.join(wrong) if wrong else 'nothing lost, nothing leaks'}", flush=True)
 
 

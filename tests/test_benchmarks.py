@@ -15,6 +15,8 @@ import pytest
 
 import covey
 from covey import registry
+from covey.experiment.configuration.compose import compose
+from covey.results import add_step, make_results, write_results
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 ANCHORS = Path(covey.__file__).parent / "anchors.json"
@@ -285,3 +287,108 @@ def test_cpu_tricks(script: Any, tmp_path: Path, capsys: pytest.CaptureFixture[s
     for trick in (module.blocks(), module.generators(), module.error_functions(), *module.products()):
         for one, other in zip(*(jax.tree.leaves(f(trick.start)) for f in (trick.trick, trick.plain)), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-5, err_msg=trick.name)
+
+
+SPREAD = "pettingzoo/simple_spread"
+
+
+@pytest.mark.slow
+def test_stepping(script: Any, tmp_path: Path) -> None:
+    output = tmp_path / "benchmark-stepping.json"
+    arguments = ["--tasks", SPREAD, "--rounds", "1", "--steps", "6", "--copies", "4", "--output", str(output)]
+    script("stepping").main(arguments)
+    (row,) = read(output)["rows"]
+    rates, ratios = row["steps_per_second"], row["ratios"]
+    assert ratios["of_raw"] == pytest.approx(rates["pool, 2 processes"][0] / rates["raw, 2 processes"][0])
+    assert ratios["over_pipes"] == pytest.approx(rates["pool, 2 processes"][0] / rates["pipes, 2 processes"][0])
+    cpu = row["cpu_seconds_per_step"]
+    assert 0 < ratios["cpu_of_raw"] == pytest.approx(cpu["pool, 2 processes"][0] / cpu["raw, 1 process"][0])
+    assert "times Gymnasium-style pipes | ≥ 1.7" in script("speeds").make_table(tmp_path)
+
+
+@pytest.mark.slow
+def test_overlap(script: Any, tmp_path: Path) -> None:
+    output = tmp_path / "benchmark-overlap.json"
+    small = ["--environments", "4", "--rollout", "8", "--rounds", "1", "--seconds", "0.1", "--cases", "1"]
+    overrides = ["--overrides", "model.layers=[8]", "algorithm.num_minibatches=1"]
+    script("overlap").main(["--task", SPREAD, *small, "--output", str(output), *overrides])
+    (row,) = read(output)["rows"]
+    rates = {name: max(values) for name, values in row["frames_per_second"].items()}
+    assert rates.keys() == {"stepping", "collecting", "updating", "training"} and min(rates.values()) > 0
+    assert row["ratio"] == pytest.approx(rates["training"] / min(rates["stepping"], rates["updating"]))
+    assert "of the slower part" in script("speeds").make_table(tmp_path)
+
+
+SOAKED = (
+    *("experiment.num_envs=4", "experiment.evaluation_episodes=4", "actors.evaluation_copies=2", "model.layers=[8]"),
+    *("experiment.rollout_length=32", "algorithm.num_minibatches=1", "algorithm.epochs=1", "actors.num=2"),
+    "task.time_limit=16",  # an episode ends in every iteration: a process that ends none three times is given up
+)
+
+
+def soak(script: Any, tmp_path: Path, *arguments: str) -> dict[str, Any]:
+    """What the script says of a run whose processes are killed, if it ends well."""
+    output = tmp_path / "benchmark-soak.json"
+    script("soak").main(["--output", str(output), *arguments])
+    (row,) = read(output)["rows"]
+    assert all(row["checks"].values()) and row["kills"]
+    assert row["frames_learned"] >= row["frames_asked"] > 0
+    assert sum(row["restarts"].values()) == len(row["kills"])
+    assert row["dropped_episodes"] == row["restarts"]["training"] * row["episodes_in_a_process"]
+    assert output.with_suffix(".png").stat().st_size > 1000
+    assert "nothing lost or leaked: reached" in script("speeds").make_table(tmp_path)
+    return dict(row)
+
+
+def test_soak(script: Any, tmp_path: Path) -> None:
+    soak(script, tmp_path, "--task", SPREAD, "--every", "2", "--lags", "0", "--frames", "5_000", "--overrides", *SOAKED)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lag", [0, 1])
+def test_soak_for_two_minutes(script: Any, tmp_path: Path, lag: int) -> None:
+    settings = ["--minutes", "2", "--every", "6", "--evaluate-every", "15", "--lags", str(lag)]
+    row = soak(script, tmp_path, *settings)
+    assert len(row["kills"]) > 10 and row["minutes"] > 1
+
+
+def test_soak_finds_what_grows(script: Any) -> None:
+    module = script("soak")
+
+    def samples(**a_second: float) -> list[Any]:
+        at = {"memory": 1e8, "threads": 20.0, "files": 10.0, "processes": 5.0, "memory_below": 0.0}
+        return [
+            module.Sample(
+                seconds=5.0 + second,
+                **{name: int(value + second * a_second.get(name, 0)) for name, value in at.items()},
+            )
+            for second in range(100)
+        ]
+
+    assert set(module.growth_of(samples()).values()) == {0}
+    for name in ("memory", "threads", "files", "processes"):
+        grown = module.growth_of(samples(**{name: 2.0}))
+        assert grown.pop(name) == pytest.approx(100, abs=2) and set(grown.values()) == {0}
+    assert module.slope_of(samples(memory=3000.0)) == pytest.approx(3000, rel=1e-3)
+
+
+def test_soak_says_what_was_lost(script: Any, tmp_path: Path) -> None:
+    """A run that lacks an iteration, has an evaluation too short, and replaced a process too few."""
+    module = script("soak")
+    run = module.Run(words=[], path=tmp_path)
+    lost = {"actors/restarts": 1.0, "actors/dropped_episodes": 1.0}
+    rows = [{"kind": "train", "iteration": number, "frames": 32 * number, **lost} for number in (1, 2, 4)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    results = make_results("toy/clock", "ippo", 0)
+    for frames, episodes in ((0, 4), (128, 3)):
+        results = add_step(results, frames=frames, elapsed_seconds=1.0, metrics={"mean_return": np.zeros(episodes)})
+    write_results(tmp_path / "results.json", results)
+    run.exit_code, run.training = 1, (0.0, 99.0)
+    run.kills = [module.Kill(seconds=1.0, pid=1)]
+    run.samples = [
+        module.Sample(seconds=float(s), memory=10**6 * s, threads=s, files=s, processes=s, memory_below=0)
+        for s in range(100)
+    ]
+    experiment = compose(["task=probe/copy", "actors=local", *SOAKED[:2], "experiment.rollout_length=8"]).experiment
+    checks, _ = module.examine(run, experiment, 128)
+    assert not any(value for name, value in checks.items() if name not in ("killed", "shared memory")), checks

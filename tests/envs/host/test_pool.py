@@ -260,8 +260,23 @@ def test_a_process_that_is_killed_while_it_starts_is_replaced_too(monkeypatch: p
     ]
 
 
-def test_kills_between_beginnings_are_no_failures_without_progress() -> None:
+def test_a_process_is_killed_more_often_than_it_may_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("covey.envs.host.pool.MOST_KILLS", 5)
+    message = "ended by signal 9; it was killed 5 times without ending an episode"
+    with Pool(source(time_limit=50), 2, num_workers=1, warn=lambda line: None) as pool:
+        pool.begin(seed=0)
+        play(pool, 1)
+        with pytest.raises(SimulatorError, match=message):
+            for _ in range(5):
+                os.kill(pool.pids[0], signal.SIGKILL)
+                pool.send(0, {"agents": np.ones((1, 2))})
+                pool.receive(0)
+        assert pool.restarts == 4
+
+
+def test_kills_between_beginnings_are_no_failures_without_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where evaluations begin again and again in the same pool."""
+    monkeypatch.setattr("covey.envs.host.pool.MOST_KILLS", 3)
     with Pool(source(time_limit=2), 2, num_workers=1, warn=lambda line: None) as pool:
         for number in range(4):
             pool.begin(seed=number)

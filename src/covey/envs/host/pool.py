@@ -15,9 +15,11 @@ which `receive` reports, and new ones begin.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import multiprocessing
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -37,6 +39,7 @@ from covey.types import Array, GroupStep, TimeStep, pytree
 
 START_SECONDS = 120.0  # that a process may take to import and make its simulators
 MOST_FAILURES = 3  # of one process, with no episode completed in between
+MOST_KILLS = 10  # likewise, of one that was killed, which need not be its simulator's fault
 LOG_BYTES = 64_000_000  # of logged actions, from which episodes can be played again
 TAIL_BYTES = 400  # read from the end of what a failed process printed
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -95,7 +98,7 @@ class Pool:
         self._paused: list[list[int]] = [[] for _ in range(self.num_halves)]  # copies that a command was not for
         self._playing_again = False
         self._episodes = np.zeros(self.num_workers, np.int64)  # that each process has ended
-        self._failures = [0] * self.num_workers  # without an episode that ended in between
+        self._failures = [Failures() for _ in range(self.num_workers)]
         self._workers: list[Worker] = []
         try:
             self._workers = [self._start(number) for number in range(self.num_workers)]
@@ -103,7 +106,7 @@ class Pool:
                 try:
                     worker.introduce(START_SECONDS)
                 except WorkerLost as lost:
-                    self._start_again(number, str(lost))
+                    self._start_again(number, lost)
         except BaseException:
             self.close()
             raise
@@ -181,7 +184,7 @@ class Pool:
             try:
                 worker.receive(self._seconds)
             except WorkerLost as lost:
-                self._replace(number, str(lost), half)
+                self._replace(number, lost, half)
         self._waiting[half] = False
         part = self.halves[half]
         ended = self.arrays["step"]["last"] & self.arrays["active"]
@@ -252,7 +255,7 @@ class Pool:
             try:
                 self._begin_again(number)
             except WorkerLost as lost:
-                self._start_again(number, str(lost), then=partial(self._begin_again, number))
+                self._start_again(number, lost, then=partial(self._begin_again, number))
 
     def _worn_out(self) -> list[int]:
         limit = self.description.episodes_per_process
@@ -263,7 +266,7 @@ class Pool:
         try:
             self._exchange(number)
         except WorkerLost as lost:
-            self._start_again(number, str(lost))
+            self._start_again(number, lost)
 
     def _shows(self, copies: list[int], saved: Mapping[str, Any]) -> bool:
         same = [np.array_equal(self.arrays["episode"][copies], saved["episode"][copies])]
@@ -309,7 +312,7 @@ class Pool:
         """The copies of a process, of both halves."""
         return [copy for half in self._copies[number] for copy in half]
 
-    def _replace(self, number: int, why: str, half: int) -> None:
+    def _replace(self, number: int, why: WorkerLost, half: int) -> None:
         """Starts another process, whose copies begin new episodes, while `half` is waited for."""
         copies = self._all_copies(number)
         # Others' paused copies must rest until their process has seen that.
@@ -320,7 +323,9 @@ class Pool:
         worker = self._workers[number]
         worker.owed = int(self._waiting[1 - half]) if self.num_halves == 2 else 0  # those are there already
 
-    def _start_again(self, number: int, why: str, lost: int = 0, then: Callable[[], None] = lambda: None) -> None:
+    def _start_again(
+        self, number: int, why: WorkerLost, lost: int = 0, then: Callable[[], None] = lambda: None
+    ) -> None:
         """Starts processes in the place of one that was lost with `lost` episodes, until one lives to do `then`."""
         while True:
             self._note_failure(number, why, lost)
@@ -329,19 +334,21 @@ class Pool:
                 then()
                 return
             except WorkerLost as error:
-                why, lost = str(error), 0
+                why, lost = error, 0
 
-    def _note_failure(self, number: int, why: str, lost: int) -> None:
+    def _note_failure(self, number: int, why: WorkerLost, lost: int) -> None:
         """Ends a process and says why; raises SimulatorError where it failed too often."""
-        self._failures[number] = 1 if self._episodes[number] else self._failures[number] + 1
+        if self._episodes[number]:
+            self._failures[number] = Failures()
         self._episodes[number] = 0
+        too_often = self._failures[number].add(why)
         printed = self._workers[number].printed()
         self._workers[number].kill()
         copies = self._all_copies(number)
         where = f"{self.source.name}: the process of copies {copies[0]} to {copies[-1]}"
         message = f"{where} {why}" + (f"; it printed: {printed}" if printed else "")
-        if self._failures[number] >= MOST_FAILURES:
-            raise SimulatorError(f"{message}; it failed {MOST_FAILURES} times without ending an episode")
+        if too_often:
+            raise SimulatorError(f"{message}; {too_often} without ending an episode")
         self.restarts += 1
         self._warn(f"{message}; it is replaced, and {lost} episodes are dropped")
 
@@ -430,7 +437,26 @@ def saved_episodes(description: Description, num_copies: int) -> dict[str, Any]:
 
 
 class WorkerLost(Exception):
-    """A process crashed, hangs, or reported a failure."""
+    """A process crashed, hangs, or reported a failure; `killed`, where it was ended by SIGKILL."""
+
+    def __init__(self, message: str, *, killed: bool = False):
+        super().__init__(message)
+        self.killed = killed
+
+
+@dataclasses.dataclass
+class Failures:
+    """How often a process failed, and was killed, without an episode that ended in between."""
+
+    own: int = 0
+    kills: int = 0
+
+    def add(self, lost: WorkerLost) -> str:
+        """Counts one more; what to say where that is too many."""
+        self.own, self.kills = self.own + (not lost.killed), self.kills + lost.killed
+        if self.own >= MOST_FAILURES:
+            return f"it failed {self.own} times"
+        return f"it was killed {self.kills} times" if self.kills >= MOST_KILLS else ""
 
 
 class Worker:
@@ -487,7 +513,7 @@ class Worker:
             self._process.join(5.0)
             code = self._process.exitcode
             how = f"by signal {-code}" if code is not None and code < 0 else f"with exit code {code}"
-            raise WorkerLost(f"ended {how}") from None
+            raise WorkerLost(f"ended {how}", killed=code == -signal.SIGKILL) from None
 
     def render(self, seconds: float) -> np.ndarray:
         """A picture of its first copy."""
