@@ -24,6 +24,7 @@ from covey.algorithms.ddpg import (
     make_targets,
     saturation,
     to_action,
+    update,
     with_noise,
 )
 from covey.algorithms.off_policy import ActorCritic, make_samples
@@ -198,3 +199,47 @@ def test_actor_loss_by_hand() -> None:
     assert found == {}
     slope = jax.grad(lambda outputs: actor_loss(outputs, ddpg, {"critic_0": ()}, samples)[0])(outputs)
     assert float(slope[0, 0]) == pytest.approx(-1.5, rel=1e-5)  # two values of four rise by three
+
+
+def scaling_critics() -> Critics:
+    """Each critic's only parameter says how much an agent's own action is worth to it."""
+
+    def evaluate(params: Any, inputs: Any, reset: Any, burn_in: int) -> jax.Array:
+        return jnp.stack([own * inputs[burn_in:] for own in params.values()])
+
+    return dataclasses.replace(
+        adding_critics(),
+        evaluate=evaluate,
+        evaluate_successors=lambda params, inputs, next_inputs, reset: evaluate(params, next_inputs, reset, 0),
+    )
+
+
+@pytest.mark.parametrize("delay", [1, 2])
+def test_update_by_hand(delay: int) -> None:
+    """Actions 2 and 3 are worth as much to the critic, and the rewards that ended the episode are 1 and 3: errors of 1
+    and 0. Adam's first step is as long as the learning rate. With a delay of two, actor and targets wait."""
+    ddpg = told(scaling_critics(), policy_delay=delay, noise_fraction=0.5)
+    params = {"actor": jnp.zeros((2, 1)), "critic": {"critic_0": jnp.ones(())}}
+    coefficients = {"lr": 0.1, "gamma": 0.5, "tau": 0.25, "noise_start": 0.5, "noise_end": 0.1}
+    state = DdpgState(
+        params=params,
+        target=jax.tree.map(jnp.zeros_like, params),
+        optimiser={name: ddpg.ac.optimiser.init(part) for name, part in params.items()},
+        noise=jnp.float32(0.5),
+        updates=jnp.zeros((), jnp.int32),
+        coefficients={name: jnp.float32(value) for name, value in coefficients.items()},
+    )
+    steps = transitions([[[1.0, 3.0]]], action=jnp.array([[[[2.0], [3.0]]]]), terminated=[[[True, True]]])
+    batch = Batch(transitions={GROUP: steps})
+    key = jax.random.key(0)
+    after, metrics, td_error = jax.jit(lambda state: update(ddpg, state, batch, key, jnp.float32(0.25)))(state)
+    acts = delay == 1
+    assert float(after.params["critic"]["critic_0"]) == pytest.approx(0.9, rel=1e-5)
+    np.testing.assert_allclose(after.params["actor"], np.full((2, 1), 0.1 if acts else 0.0), rtol=1e-4)
+    assert float(after.target["critic"]["critic_0"]) == pytest.approx(0.25 * 0.9 if acts else 0.0, rel=1e-5)
+    np.testing.assert_allclose(after.target["actor"], np.full((2, 1), 0.025 if acts else 0.0), rtol=1e-4)
+    np.testing.assert_allclose(td_error, [0.5])
+    assert float(after.noise) == float(metrics["noise"]) == pytest.approx(0.3)  # half way in half of training
+    assert float(metrics["q_loss"]) == pytest.approx(0.5) and float(metrics["q_value"]) == pytest.approx(2.0)
+    assert float(metrics["policy_loss"]) == pytest.approx(-1.0 if acts else 0.0)  # outputs of 0 are the action 1
+    assert int(after.updates) == 1

@@ -22,13 +22,15 @@ from covey.algorithms.off_policy import (
     rate_new_actions,
     rate_successors,
     rated_groups,
+    run_actor_on_successors,
     scale_delayed,
     see_others,
+    stored_carry,
     td_targets,
 )
 from covey.algorithms.replay_critics import Critics
 from covey.algorithms.seats import NEXT_ACTION, OWN
-from covey.types import Batch, Continuous, Discrete, pytree
+from covey.types import Batch, Continuous, Discrete, Network, pytree
 
 CONTINUOUS = Continuous(low=(-1.0,), high=(1.0,))
 
@@ -227,3 +229,48 @@ def test_a_delayed_metric_has_the_mean_of_its_updates() -> None:
     """With a delay of 3, values 6, 0, 0 in three updates have the mean of 6."""
     config = OffPolicyConfig(policy_delay=3)
     assert np.mean([float(scale_delayed(config, jnp.float32(value))) for value in (6.0, 0.0, 0.0)]) == 6.0
+
+
+def adding_network() -> Network:
+    """It remembers the sum of what it saw since the episode began, and answers that times its parameter."""
+
+    def apply(params: Any, inputs: Any, carry: Any, reset: Any) -> tuple[Any, Any]:
+        outputs = []
+        for seen, starts in zip(inputs, reset, strict=True):
+            carry = jnp.where(starts[:, None, None], 0.0, carry) + seen
+            outputs.append(params * carry)
+        return jnp.stack(outputs), carry
+
+    return Network(
+        init=lambda key: jnp.ones(()),
+        apply=apply,
+        initial_carry=lambda num_envs: jnp.zeros((num_envs, 2, 1)),
+        recurrent=True,
+    )
+
+
+def test_the_actor_on_successors_by_hand() -> None:
+    """The memory holds 10 and 20. An episode ends after the first of two steps, whose successor still remembers it."""
+    seen = jnp.array([[[[1.0], [2.0]]], [[[3.0], [4.0]]]])
+    steps = transitions(
+        jnp.zeros((2, 1, 2)),
+        observation=seen,
+        next_observation=seen + 100.0,
+        last=[[True], [False]],
+        reset=[[False], [True]],
+        extras={"carry": jnp.array([[[[10.0], [20.0]]], [[[-1.0], [-1.0]]]])},
+    )
+    ac = dataclasses.replace(make(told_critics()), actor=adding_network())
+    np.testing.assert_array_equal(stored_carry(ac, steps), [[[10.0], [20.0]]])
+    outputs = run_actor_on_successors(ac, 2.0, steps, steps)
+    after_first, after_second = [10 + 1 + 101, 20 + 2 + 102], [3 + 103, 4 + 104]
+    np.testing.assert_allclose(outputs[..., 0], 2.0 * np.array([[after_first], [after_second]]))
+
+
+def test_an_actor_without_memory_sees_successors_alone() -> None:
+    ac = make(told_critics())
+    assert stored_carry(ac, transitions([[[0.0, 0.0]]])) == ()
+    summing = dataclasses.replace(ac.actor, apply=lambda params, inputs, carry, reset: (params * inputs, carry))
+    steps = transitions([[[0.0, 0.0]]], next_observation=[[[[3.0], [4.0]]]])
+    outputs = run_actor_on_successors(dataclasses.replace(ac, actor=summing), 2.0, steps, steps)
+    np.testing.assert_allclose(outputs, [[[[6.0], [8.0]]]])

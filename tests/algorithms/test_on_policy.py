@@ -22,9 +22,11 @@ from covey.algorithms.on_policy import (
     make_bundle,
     observe_steps,
     observe_successors,
+    sample_now,
     update_input_moments,
 )
-from covey.algorithms.policies import Inputs
+from covey.algorithms.policies import Inputs, Sampled
+from covey.envs.base import first_step
 from covey.ops.normalisation import Moments
 from covey.types import Batch, Continuous, Discrete, EnvSpec, GroupSpec, Transition
 
@@ -127,3 +129,32 @@ def test_moments_are_of_the_living_where_they_are_asked_for(normalised: bool) ->
     np.testing.assert_array_equal(after.others_moments["other"].mean, [5.0, 6.0])
     assert float(after.state_moments.mean[0]) == 7.0
     assert dataclasses.asdict(before)["params"] == dataclasses.asdict(after)["params"]
+
+
+def test_actions_of_one_step_are_the_policys() -> None:
+    """It is shown observations in deviations of 2 from 1, the state, masks, and that the episode has just begun."""
+    shown: dict[str, Any] = {}
+
+    def sample(params: Any, inputs: Inputs, carry: Any, key: Any, explore: bool) -> tuple[Sampled, Any]:
+        shown.update(inputs=inputs, params=params, explore=explore)
+        value = inputs.observation[..., 0]
+        return Sampled(raw_action=value + 1, log_prob=value, output=value), carry + 1
+
+    op = told(CriticSees.state, observation_normalisation=True)
+    op = dataclasses.replace(op, policy=dataclasses.replace(op.policy, sample=sample))
+    one = jnp.ones(())
+    acting = dataclasses.replace(
+        acting_with(op),
+        observation_moments=Moments(weight=one, mean=jnp.ones(1), variance=jnp.full(1, 4.0)),
+        state_moments=Moments(weight=one, mean=jnp.zeros(1), variance=jnp.full(1, 9.0)),
+    )
+    seen = {GROUP: jnp.array([[3.0], [5.0]]), "other": jnp.zeros((1, 2))}
+    mask = {GROUP: jnp.array([[True, False], [True, True]]), "other": jnp.ones((1, 2), bool)}
+    begins = dataclasses.replace(first_step(seen, action_masks=mask, state=jnp.array([6.0])), last=jnp.array(True))
+    now = jax.tree.map(lambda x: x[None, None], begins)  # one step of one environment
+    sampled, carry = sample_now(op, acting, now, 7, jax.random.key(0), False)
+    np.testing.assert_allclose(sampled.raw_action, [[[2.0, 3.0]]], rtol=1e-6)
+    np.testing.assert_allclose(shown["inputs"].critic_input, [[[2.0]]], rtol=1e-6)
+    np.testing.assert_array_equal(shown["inputs"].action_mask, mask[GROUP][None, None])
+    assert shown["inputs"].reset.all() and carry == 8
+    assert shown["params"] is acting.params and shown["explore"] is False

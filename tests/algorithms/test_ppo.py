@@ -28,6 +28,7 @@ from covey.algorithms.ppo import (
     ppo_loss,
     to_output,
     to_value,
+    update,
     update_minibatch,
 )
 from covey.envs.base import Env, first_step, next_step
@@ -687,3 +688,58 @@ def test_values_and_outputs_are_each_others_inverse() -> None:
     assert float(to_output(IPPO, moments, jnp.float32(13.0))) == pytest.approx(1.5)
     plain = dataclasses.replace(IPPO, value_normalisation=False)
     assert to_value(plain, moments, jnp.float32(1.5)) == to_output(plain, moments, jnp.float32(1.5)) == 1.5
+
+
+def adam(values: list[float], gradient: Any, *, lr: float, eps: float) -> list[float]:
+    """A number after each of Adam's steps, in plain Python; `gradient(number)`."""
+    value, mean, square = values[0], 0.0, 0.0
+    for number in range(1, len(values)):
+        slope = gradient(value)
+        mean, square = 0.9 * mean + 0.1 * slope, 0.999 * square + 0.001 * slope**2
+        value -= lr * (mean / (1 - 0.9**number)) / (np.sqrt(square / (1 - 0.999**number)) + eps)
+        values[number] = value
+    return values
+
+
+def test_update_is_epochs_of_steps_by_hand() -> None:
+    """Two epochs over one minibatch. The critic says 1, the return is 3 and the episode over, so the advantage is 2.
+    The slopes are −2ρ for the log-probability, −c_H for the entropy, and 2 c_V (V − 3) for the value."""
+    ppo = told_ppo(
+        1,
+        epochs=2,
+        num_minibatches=1,
+        lr=0.1,
+        entropy_coef=0.1,
+        value_normalisation=False,
+        advantage_normalisation=AdvantageNormalisation.none,
+        max_grad_norm=1e6,
+    )
+    params = {"actor": {"log_prob": jnp.zeros(()), "entropy": jnp.zeros(())}, "critic": {"output": jnp.ones(())}}
+    optimiser = {name: ppo.optimiser.init(part) for name, part in params.items()}
+    state = dataclasses.replace(init(ppo, jax.random.key(0)), params=params, optimiser=optimiser)
+    done = jnp.ones((2, 1), bool)
+    steps = transitions(
+        jnp.full((2, 1, 1), 3.0),
+        terminated=done[..., None],
+        last=done,
+        extras={
+            "value": jnp.ones((2, 1, 1)),
+            "successor_value": jnp.full((2, 1, 1), 99.0),
+            "raw_action": jnp.zeros((2, 1, 1), jnp.int32),
+            "log_prob": jnp.zeros((2, 1, 1)),
+        },
+    )
+    final = jax.tree.map(lambda x: x[None], first_step({GROUP: jnp.full((1, 1), 99.0)}))
+    batch = Batch(transitions={GROUP: steps}, final=final)
+    key = jax.random.key(0)
+    after, metrics, priorities = jax.jit(lambda state: update(ppo, state, batch, key, jnp.float32(0.5)))(state)
+    settings: Any = {"lr": 0.05, "eps": ppo.config.adam_eps}  # half of the schedule has passed
+    log_prob = adam([0.0] * 3, lambda value: -2.0 * np.exp(value), **settings)
+    entropy = adam([0.0] * 3, lambda value: -0.1, **settings)
+    value = adam([1.0] * 3, lambda value: 2 * 0.5 * (value - 3.0), **settings)
+    assert float(after.params["actor"]["log_prob"]) == pytest.approx(log_prob[-1], rel=1e-4)
+    assert float(after.params["actor"]["entropy"]) == pytest.approx(entropy[-1], rel=1e-4)
+    assert float(after.params["critic"]["output"]) == pytest.approx(value[-1], rel=1e-4)
+    assert float(metrics["policy_loss"]) == pytest.approx(np.mean([-2 * np.exp(x) for x in log_prob[:2]]), rel=1e-4)
+    assert float(metrics["value_loss"]) == pytest.approx(np.mean([(x - 3.0) ** 2 for x in value[:2]]), rel=1e-4)
+    assert float(metrics["lr"]) == pytest.approx(0.05) and priorities is None

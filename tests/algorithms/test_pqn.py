@@ -14,11 +14,12 @@ from conftest import MakeTeam
 from stubs import GROUP, constant_network, context, transitions
 
 from covey.algorithms.base import make_algorithm, make_optimiser
-from covey.algorithms.pqn import PQN, Pqn, PqnState, Samples, pqn_targets, q_loss, update_minibatch
+from covey.algorithms.pqn import PQN, Pqn, PqnState, Samples, make_samples, pqn_targets, q_loss, update_minibatch
 from covey.algorithms.q_values import Mixing
 from covey.envs.base import make_env
 from covey.experiment.configuration.compose import compose
 from covey.networks.layers import Norm
+from covey.types import Batch
 
 slow = pytest.mark.slow
 GAMMA = 0.8
@@ -170,3 +171,36 @@ def test_a_minibatch_moves_the_actions_that_were_taken() -> None:
     after, metrics = update_minibatch(pqn, state, samples, jnp.array([0, 2]), jnp.float32(0.1))
     np.testing.assert_allclose(after.params, VALUES + jnp.array([[0.0, 0.1], [0.1, 0.0]]), rtol=1e-4)
     assert float(metrics["q_loss"]) == pytest.approx((4.0 + 49.0) / 2)
+
+
+def samples_of(mixer: Mixing) -> Samples:
+    """Two steps of two agents with rewards of 1; values of the best next actions are 2 and 5. γ = λ = ½."""
+    pqn = told(mixer)
+    coefficients = {"gamma": jnp.float32(0.5), "q_lambda": jnp.float32(0.5)}
+    state = PqnState(params=VALUES, optimiser=(), epsilon=jnp.ones(()), coefficients=coefficients)
+    steps = transitions(
+        jnp.ones((2, 1, 2)),
+        action=jnp.array([[[0, 1]], [[1, 0]]]),
+        alive=[[[True, True]], [[True, False]]],
+        terminated=[[[False, True]], [[False, False]]],
+    )
+    return make_samples(pqn, state, Batch(transitions={GROUP: steps}))
+
+
+def test_samples_of_each_agent_by_hand() -> None:
+    """The second agent terminates with the first step. The three living steps weigh 4/3 each, so that their mean is 1
+    over all four."""
+    samples = samples_of(Mixing.none)
+    last = 1 + 0.5 * 2
+    np.testing.assert_allclose(samples.target[:, 0, 0], [1 + 0.5 * (0.5 * 2 + 0.5 * last), last])
+    assert float(samples.target[0, 0, 1]) == 1.0
+    np.testing.assert_allclose(samples.weight[:, 0], [[4 / 3, 4 / 3], [4 / 3, 0.0]], rtol=1e-6)
+    np.testing.assert_array_equal(samples.action[:, 0], [[0, 1], [1, 0]])  # two sequences of one step
+
+
+def test_samples_of_the_team_by_hand() -> None:
+    """The team earns 1 and then ½, when half of it is dead. Only the first agent has a value to come."""
+    samples = samples_of(Mixing.sum)
+    last = 0.5 + 0.5 * 2
+    np.testing.assert_allclose(samples.target[:, 0], [1 + 0.5 * (0.5 * 2 + 0.5 * last), last])
+    np.testing.assert_allclose(samples.weight, [[1.0], [1.0]])

@@ -31,12 +31,14 @@ from covey.algorithms.qlearning import (
     mix_successors,
     q_loss,
     q_targets,
+    step,
+    update_together,
     warm_up,
 )
 from covey.loops.offline import make_offline_loop
 from covey.networks.mixing import make_monotonic_mixer
 from covey.networks.network import make_model, make_network
-from covey.types import Discrete, EnvSpec, GroupSpec
+from covey.types import Batch, Discrete, EnvSpec, GroupSpec
 
 slow = pytest.mark.slow
 algorithms = pytest.mark.parametrize("algorithm", ["vdn", *(pytest.param(n, marks=slow) for n in ("iql", "qmix"))])
@@ -368,3 +370,73 @@ def test_agents_values_are_those_taken_and_the_best_to_come() -> None:
     masked = dataclasses.replace(steps, next_action_mask=jnp.array([[[[True, False], [False, True]]]]))
     _, legal = agents_values(told(IQL), online, target, masked, carries)
     np.testing.assert_allclose(legal, [[[10.0, 40.0]]])
+
+
+COEFFICIENTS = {"lr": 0.1, "gamma": 0.9, "epsilon_start": 1.0, "epsilon_end": 0.2, "tau": 0.25}
+
+
+def learner(q: QLearning, network: Any) -> QState:
+    """Before its first update, with targets of zero."""
+    params = {"network": jnp.asarray(network), "mixer": {}}
+    return QState(
+        params=params,
+        target=jax.tree.map(jnp.zeros_like, params),
+        optimiser=q.optimiser.init(params),
+        epsilon=jnp.float32(1.0),
+        updates=jnp.zeros((), jnp.int32),
+        coefficients={name: jnp.float32(value) for name, value in COEFFICIENTS.items()},
+    )
+
+
+def test_step_by_hand() -> None:
+    """Adam's first step is as long as the learning rate. ε is half way from 1 to 0.2 in the middle of its share."""
+    q = told(IQL, epsilon_fraction=0.5)
+    state = learner(q, [[1.0, 2.0], [5.0, 4.0]])
+    grads = {"network": jnp.array([[0.0, 3.0], [-4.0, 0.0]]), "mixer": {}}
+    after, metrics = step(q, state, grads, transitions([[[0.0, 0.0]]]), state.coefficients, jnp.float32(0.25))
+    moved = np.array([[1.0, 1.9], [5.1, 4.0]])
+    np.testing.assert_allclose(after.params["network"], moved, rtol=1e-5)
+    np.testing.assert_allclose(after.target["network"], 0.25 * moved, rtol=1e-5)
+    assert int(after.updates) == 1 and float(after.epsilon) == pytest.approx(0.6)
+    assert {name: float(value) for name, value in metrics.items()} == pytest.approx(
+        {"grad_norm": 5.0, "epsilon": 0.6, "lr": 0.1}
+    )
+
+
+def test_step_copies_the_target_now_and_then() -> None:
+    q = told(IQL, target_interval=2)
+    state, grads = learner(q, jnp.ones((2, 2))), {"network": jnp.ones((2, 2)), "mixer": {}}
+    for copied in (False, True, False):
+        before = state
+        state, _ = step(q, state, grads, transitions([[[0.0, 0.0]]]), state.coefficients, jnp.float32(0.0))
+        expected = state.params if copied else before.target
+        np.testing.assert_array_equal(state.target["network"], expected["network"])
+
+
+def test_update_together_by_hand() -> None:
+    """Agents of two groups took actions worth 2 and 5, so 7 for the team, which earned 2 and terminated: an error of 5.
+    Both groups' values of what was done fall by the learning rate."""
+    groups = {name: GroupSpec(num_agents=1, observation_shape=(1,), action=Discrete(2)) for name in ("left", "right")}
+    mixer = make_mixer(VDN, EnvSpec(groups=groups, time_limit=10), *groups)
+    bundles = {
+        name: dataclasses.replace(
+            told(VDN), group=name, network=constant_network(1), mixer=mixer, mixed=("left", "right")
+        )
+        for name in groups
+    }
+    values = {"left": [[1.0, 2.0]], "right": [[5.0, 4.0]]}
+    states = {name: learner(q, values[name]) for name, q in bundles.items()}
+    over = {"terminated": [[[True]]]}
+    steps = {
+        "left": transitions([[[1.0]]], action=[[[1]]], **over),
+        "right": transitions([[[3.0]]], action=[[[0]]], **over),
+    }
+    after, metrics, td_errors = update_together(
+        bundles, states, Batch(transitions=steps), jax.random.key(0), jnp.float32(0.0)
+    )
+    np.testing.assert_allclose(after["left"].params["network"], [[1.0, 1.9]], rtol=1e-5)
+    np.testing.assert_allclose(after["right"].params["network"], [[4.9, 4.0]], rtol=1e-5)
+    for name in groups:
+        np.testing.assert_allclose(td_errors[name], [5.0])
+        found = {key: float(metrics[name][key]) for key in ("q_loss", "q_value", "grad_norm")}
+        assert found == pytest.approx({"q_loss": 25.0, "q_value": 7.0, "grad_norm": 10.0})

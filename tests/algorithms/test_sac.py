@@ -27,6 +27,7 @@ from covey.algorithms.sac import (
     soft_value,
     target_entropy,
     temperature,
+    update,
 )
 from covey.envs.base import make_env
 from covey.ops.distributions import make_distribution
@@ -257,3 +258,40 @@ def test_actor_loss_by_hand() -> None:
     each = np.array([1.0, 2.0]) - 0.5 * np.log(probabilities)
     np.testing.assert_allclose(slope[0], -probabilities * (each - probabilities @ each) / 2, rtol=1e-5)
     np.testing.assert_array_equal(slope[1], 0.0)
+
+
+@pytest.mark.parametrize("delay", [1, 2])
+def test_update_by_hand(delay: int) -> None:
+    """Rewards of 1 and 3 end the episode. The first critic is 0 and 3 off, the second 4 and 0, in what was done.
+    Adam's first step is as long as the learning rate. With a delay of two, actor and temperature wait."""
+    sac, state = told(policy_delay=delay, num_critics=2)
+    coefficients = {"lr": 0.1, "alpha_lr": 0.05, "tau": 0.25, "gamma": 0.5}
+    state = dataclasses.replace(
+        state,
+        target=jax.tree.map(jnp.zeros_like, state.target),
+        optimiser={name: sac.ac.optimiser.init(part) for name, part in state.params.items()},
+        coefficients={name: jnp.float32(value) for name, value in coefficients.items()},
+    )
+    steps = transitions([[[1.0, 3.0]]], action=[[[0, 1]]], terminated=[[[True, True]]])
+    batch, key = Batch(transitions={GROUP: steps}), jax.random.key(0)
+    after, metrics, td_error = jax.jit(lambda state: update(sac, state, batch, key, jnp.float32(0.0)))(state)
+    critics = {"critic_0": [[1.0, 9.0], [4.0, 5.9]], "critic_1": [[4.9, 2.0], [8.0, 3.0]]}
+    for name, values in critics.items():
+        np.testing.assert_allclose(after.params["critic"][name][0, 0], values, rtol=1e-5)
+        np.testing.assert_allclose(after.target[name][0, 0], 0.25 * np.array(values), rtol=1e-5)
+    np.testing.assert_allclose(td_error, [((0 + 4) / 2 + (3 + 0) / 2) / 2])
+    assert float(metrics["q_loss"]) == pytest.approx((0 + 9) / 2 + (16 + 0) / 2)
+    assert float(metrics["q_value"]) == pytest.approx(2.0) and float(metrics["lr"]) == pytest.approx(0.1)
+    # Each agent leans to its better action. There is more entropy than wanted, so the temperature falls.
+    better = np.array([[-0.1, 0.1], [0.1, -0.1]])
+    alpha = 0.5
+    if delay == 1:
+        np.testing.assert_allclose(after.params["actor"], LOGITS + better, rtol=1e-3)
+        alpha = 0.5 * np.exp(-0.05)
+        assert float(metrics["policy_loss"]) == pytest.approx(-np.mean(SMALLER + 0.5 * ENTROPY), rel=1e-5)
+        assert float(metrics["entropy"]) == pytest.approx(ENTROPY.mean(), rel=1e-5)
+    else:
+        np.testing.assert_array_equal(after.params["actor"], LOGITS)
+        assert float(metrics["policy_loss"]) == float(metrics["entropy"]) == 0.0
+    assert float(metrics["alpha"]) == pytest.approx(alpha, rel=1e-4)
+    assert int(after.updates) == 1

@@ -22,12 +22,15 @@ from covey.loops.online import (
     TrainState,
     add_shaping,
     at_random_while,
+    collect_batch,
     learn,
+    learn_iteration,
     restored_state,
     saved_parts,
     shaping_factor,
     state_parts,
 )
+from covey.loops.rollout import init_actor
 from covey.types import Algorithm, Batch, Discrete, EnvSpec, GroupSpec, Transition
 
 TASK = ("probe/memory", "algorithm.sequence_length=4", "algorithm.epochs=2")
@@ -334,3 +337,50 @@ def test_what_checkpoints_leave_out_stays_as_it_is() -> None:
     fresh = dataclasses.replace(state_of(0, buffer=jnp.int32(0)), actor=actors[1])
     restored = restored_state(fresh, {name: saved[name] for name in ("learner", "clock")})
     assert (int(restored.iteration), int(restored.buffer), restored.actor) == (7, 0, actors[1])
+
+
+def test_learning_counts_on_and_shapes_rewards_by_how_far_it_is() -> None:
+    """Before the third iteration 40 of 100 frames have passed; of shaping that falls over 80, half is left."""
+    batch = Batch(transitions={"agents": steps([1.0, 2.0], [10.0, -20.0])})
+    state = dataclasses.replace(state_of(2), learner=jnp.int32(7))
+    after, metrics = learn_iteration(training(counting(), shaping_frames=80), state, batch, jax.random.key(0))
+    assert int(after.iteration) == 3 and int(after.learner) == 8
+    assert float(metrics["progress"]) == pytest.approx(0.4)
+    assert float(metrics["loss"]) == pytest.approx((1.0 + 5.0 + 2.0 - 10.0) / 2)
+
+
+def collected(iteration: int = 0, replay: bool = False) -> Batch:
+    """What a team collects that always takes the second of two actions, as its learner says. With replay, the first
+    two iterations are at random."""
+
+    def act(acting: Any, timestep: Any, carry: Any, key: Any, explore: bool) -> tuple[Any, Any, Any]:
+        return jnp.full(timestep.groups["agents"].alive.shape, acting["choice"]), {"explored": explore}, carry
+
+    player = dataclasses.replace(counting(), act=act, initial_carry=lambda n: (), acting=lambda learner: learner)
+    team = make_team({"agents": dataclasses.replace(player, sequence_length=1)})
+    learning = ReplayLearning(replay=adding_replay(enough=10), num_updates=4, random_frames=40) if replay else None
+    played = training(team, replay_learning=learning)
+    actor = init_actor(played.env, team, jax.random.key(0))
+    learner = {"agents": {"choice": jnp.int32(1)}}
+    state = dataclasses.replace(state_of(iteration), learner=learner, actor=actor)
+    found: Any = jax.jit(lambda state: collect_batch(played, state, jax.random.key(1)))(state)
+    after, sums = found[0], found[2]
+    batch: Batch = found[1]
+    assert jax.tree.map(jnp.shape, after.timestep) == jax.tree.map(jnp.shape, actor.timestep)
+    assert batch.transitions["agents"].reward.shape[:2] == (5, 4)  # steps, environments
+    assert float(sums.count) == 5 * 4  # episodes are of one step
+    return batch
+
+
+def test_what_is_collected_is_what_the_learner_does() -> None:
+    batch = collected()
+    assert (batch.transitions["agents"].action == 1).all() and batch.transitions["agents"].extras["explored"].all()
+    assert batch.final is not None and batch.final.groups["agents"].observation.shape[0] == 4
+
+
+@pytest.mark.parametrize(("iteration", "at_random"), [(0, True), (1, True), (2, False)])
+def test_what_is_collected_for_replay_begins_at_random(iteration: int, at_random: bool) -> None:
+    batch = collected(iteration, replay=True)
+    actions = np.asarray(batch.transitions["agents"].action)
+    assert set(actions.ravel()) == ({0, 1} if at_random else {1})
+    assert batch.final is None  # samples of a buffer have no end of their own

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from covey.ops.exploration import anneal, epsilon_greedy
+from covey.ops.exploration import anneal, epsilon_greedy, sample_uniform
 from covey.ops.mixing import team_of
+from covey.types import Continuous, Discrete, MultiDiscrete
 
 
 @pytest.mark.parametrize(("progress", "expected"), [(0.0, 1.0), (0.25, 0.6), (0.5, 0.2), (1.0, 0.2)])
@@ -32,3 +33,25 @@ def test_a_team_earns_the_mean_of_what_its_living_do() -> None:
     np.testing.assert_allclose(mean, [2.0, 0.5, 0.0])
     np.testing.assert_array_equal(ended, [False, True, True])
     np.testing.assert_array_equal(counts, [True, True, False])
+
+
+def test_uniform_actions_fill_their_range() -> None:
+    """Quarters of each range are drawn alike."""
+    action = Continuous(low=(-1.0, 10.0), high=(1.0, 14.0))
+    drawn = np.asarray(sample_uniform(action, (2000, 2), None, jax.random.key(0)))
+    assert drawn.shape == (2000, 2, 2)
+    for number, (low, high) in enumerate(zip(action.low, action.high, strict=True)):
+        counts, _ = np.histogram(drawn[..., number], bins=4, range=(low, high))
+        np.testing.assert_allclose(counts / 4000, 0.25, atol=0.03)
+
+
+def test_uniform_actions_are_legal() -> None:
+    mask = jnp.tile(jnp.array([True, False, True]), (2000, 2, 1))
+    drawn = np.asarray(sample_uniform(Discrete(3), (2000, 2), mask, jax.random.key(0)))
+    assert drawn.shape == (2000, 2)
+    np.testing.assert_allclose(np.bincount(drawn.ravel(), minlength=3) / 4000, [0.5, 0.0, 0.5], atol=0.03)
+    several = np.asarray(sample_uniform(MultiDiscrete((2, 3)), (2000, 1), None, jax.random.key(0)))
+    assert several.shape == (2000, 1, 2)
+    for number, choices in enumerate((2, 3)):
+        shares = np.bincount(several[:, 0, number], minlength=choices) / 2000
+        np.testing.assert_allclose(shares, 1 / choices, atol=0.04)

@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.ops.targets import first_and_last, masked_argmax, masked_max, move_towards, n_step_targets, take_action
+from covey.ops.targets import (
+    first_and_last,
+    mask_out,
+    masked_argmax,
+    masked_max,
+    move_towards,
+    n_step_targets,
+    take_action,
+)
 from covey.types import pytree
 
 GAMMA = 0.5
@@ -75,6 +83,12 @@ def test_masks_hide_the_largest() -> None:
     assert masked_max(values, mask) == 3.0 and masked_argmax(values, mask) == 2
     assert masked_max(values, None) == 5.0 and masked_argmax(values, None) == 1
     assert take_action(values, jnp.array([2])) == 3.0
+
+
+def test_what_is_masked_out_is_worth_nothing() -> None:
+    values, mask = jnp.array([[1.0, 5.0], [-2.0, 0.0]]), jnp.array([[True, False], [True, True]])
+    np.testing.assert_array_equal(mask_out(values, mask), [[1.0, -np.inf], [-2.0, 0.0]])
+    assert mask_out(values, None) is values
 
 
 @pytest.mark.parametrize(("step", "expected"), [(0.0, 1.0), (0.25, 1.5), (1.0, 3.0)])
