@@ -28,11 +28,12 @@ from covey.files import to_json, write_atomically
 HERE = Path(__file__).parent
 
 
-def start(num_devices: int = 1, cores: Iterable[int] | None = None) -> list[Any]:
-    """CPU devices of one thread each, the process bound to `cores` if given. Before anything else uses JAX."""
+def start(num_devices: int = 1, cores: Iterable[int] | None = None, acting_devices: int = 0) -> list[Any]:
+    """CPU devices of one thread each, beside those on which actors act, the process bound to `cores` if given. Before
+    anything else uses JAX."""
     if cores is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, set(cores))
-    return start_jax("cpu", num_devices)
+    return start_jax("cpu", num_devices, acting_devices)
 
 
 def describe_machine() -> dict[str, Any]:

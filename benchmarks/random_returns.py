@@ -3,7 +3,8 @@
 Every agent takes each of its legal actions with equal probability (continuous actions: uniform within the bounds). The
 mean over episodes comes with its 95% interval, by Student's t, for the mean return, each group's return and the task's
 own metrics. Without tasks, those that published results are compared on are measured; with `--missing`, all that have
-no such entry yet, except probes, whose values are worked out. Nothing else in the file changes.
+no such entry yet, except probes, whose values are worked out, and simulators that are stepped in processes, which take
+long: name those. Nothing else in the file changes.
 """
 
 from __future__ import annotations
@@ -21,11 +22,15 @@ import numpy as np
 import covey
 from covey import registry
 from covey.algorithms.random import make_random_team
-from covey.envs.base import make_env
+from covey.envs.base import Env, make_env
 from covey.envs.batch import episode_values
+from covey.envs.host.env import simulator_of
 from covey.errors import MissingExtra
+from covey.experiment.running.build import make_evaluate
 from covey.files import write_atomically
+from covey.loops.config import ActorsConfig
 from covey.loops.evaluate import play_episodes
+from covey.loops.pool_evaluation import PoolEvaluation
 from covey.metrics import scored_groups
 from covey.results import mean_and_interval
 from covey.types import Array, Key
@@ -79,7 +84,8 @@ def main_tasks() -> list[str]:
 def missing_tasks(anchors: Path) -> list[str]:
     """Those without a random return whose simulator is installed."""
     known = json.loads(anchors.read_text(encoding="utf-8"))["tasks"]
-    names = [entry.name for entry in registry.tasks if entry.built_in and not entry.name.startswith("probe/")]
+    entries = [entry for entry in registry.tasks if entry.built_in and not entry.host]
+    names = [entry.name for entry in entries if not entry.name.startswith("probe/")]
     return [name for name in names if not known.get(name, {}).get("random") and is_installed(name)]
 
 
@@ -94,16 +100,8 @@ def is_installed(task: str) -> bool:
 
 def measure(task: str, num_episodes: int, at_once: int, seed: int) -> dict[str, Any]:
     env = make_env(task)
-    team = make_random_team(env.spec)
-
-    @jax.jit
-    def play(key: Key) -> dict[str, Array]:
-        episodes = play_episodes(env, team, team.init(key), key, num_episodes=at_once, deterministic=False)
-        return episode_values(episodes, scored_groups(env.spec.cooperating))
-
-    keys = jax.random.split(jax.random.key(seed), math.ceil(num_episodes / at_once))
-    rounds = [jax.device_get(play(key)) for key in keys]
-    values = {name: np.concatenate([r[name] for r in rounds])[:num_episodes] for name in rounds[0]}
+    host = simulator_of(env) is not None
+    values = (play_in_processes if host else play_compiled)(env, num_episodes, at_once, jax.random.key(seed))
     means = {name: mean_and_interval(value.astype(np.float64)) for name, value in values.items()}
     mean, half_width = means.pop("mean_return")
     return {
@@ -114,6 +112,33 @@ def measure(task: str, num_episodes: int, at_once: int, seed: int) -> dict[str, 
         "returns": env.spec.returns,
         "teams": [list(team) for team in env.spec.teams],
     }
+
+
+def play_compiled(env: Env, num_episodes: int, at_once: int, key: Key) -> dict[str, np.ndarray]:
+    """Each `[num_episodes]`."""
+    team = make_random_team(env.spec)
+
+    @jax.jit
+    def play(key: Key) -> dict[str, Array]:
+        episodes = play_episodes(env, team, team.init(key), key, num_episodes=at_once, deterministic=False)
+        return episode_values(episodes, scored_groups(env.spec.cooperating))
+
+    keys = jax.random.split(key, math.ceil(num_episodes / at_once))
+    rounds = [jax.device_get(play(key)) for key in keys]
+    return {name: np.concatenate([r[name] for r in rounds])[:num_episodes] for name in rounds[0]}
+
+
+def play_in_processes(env: Env, num_episodes: int, at_once: int, key: Key) -> dict[str, np.ndarray]:
+    """Each `[num_episodes]`."""
+    team, actors = make_random_team(env.spec), ActorsConfig(evaluation_copies=min(at_once, 64))
+    evaluate = make_evaluate(
+        env, team, num_episodes=num_episodes, deterministic=False, devices=jax.devices()[:1], actors=actors
+    )
+    assert isinstance(evaluate, PoolEvaluation)
+    try:
+        return evaluate.play(team.init(key), key)
+    finally:
+        evaluate.close()
 
 
 def add_to_anchors(path: Path, task: str, measured: dict[str, Any]) -> None:

@@ -66,7 +66,8 @@ def _benchmarl(figures: Figures) -> Iterator[Row]:
         algorithm, cores = row.get("algorithm", "mappo"), str(row["cores"])
         targets = figures["targets"]
         target = targets[algorithm][cores] if "algorithm" in row else targets[cores]
-        what = f"training {algorithm.upper()} on navigation, BenchMARL's settings, {cores} core{'s' * (cores != '1')}"
+        task = figures.get("task", "vmas/navigation").partition("/")[2]
+        what = f"training {algorithm.upper()} on {task}, BenchMARL's settings, {cores} core{'s' * (cores != '1')}"
         yield Row(what, _times(row["ratio"], "BenchMARL", row["frames_per_second"]), at_least(row["ratio"], target))
 
 
@@ -154,6 +155,52 @@ def _overhead(figures: Figures) -> Iterator[Row]:
             yield Row(what, f"{about['ratio']:.2f}", at_most(about["ratio"], about["target"]))
 
 
+STEPPING = {  # by ratio: what it is, and which of the case's targets it has
+    "two_of_one": ("two processes over one", "two_of_one"),
+    "of_raw": ("of the bare simulator's rate in two processes", "of_raw"),
+    "over_pipes": ("times Gymnasium-style pipes", "over_others"),
+    "over_supersuit": ("times SuperSuit", "over_others"),
+    "cpu_of_raw": ("of the CPU seconds that the bare simulator takes in one process", "cpu_of_raw"),
+    "cpu_of_raw_pipes": ("of them with pipes", ""),
+    "cpu_of_raw_supersuit": ("of them with SuperSuit", ""),
+}
+
+
+def _stepping(figures: Figures) -> Iterator[Row]:
+    for row in figures["rows"]:
+        case, rate = row["case"], max(row["steps_per_second"]["pool, 2 processes"])
+        what = f"stepping {row['task']}, {case['copies']} copies in two processes"
+        yield Row(what, f"{rate:,.0f} steps/s")
+        for name, (words, field) in STEPPING.items():
+            if name not in row["ratios"]:
+                continue
+            ratio, target = row["ratios"][name], case.get(field)
+            check = at_most if name == "cpu_of_raw" else at_least
+            yield Row(what, f"{ratio:.2f} {words}", check(ratio, target) if target else "")
+
+
+def _overlap(figures: Figures) -> Iterator[Row]:
+    for row in figures["rows"]:
+        best = {name: max(rates) for name, rates in row["frames_per_second"].items()}
+        what = f"training IPPO on {figures['settings']['task']} with actors.lag=1, {row['epochs']} epochs"
+        alone = f"stepping alone {best['stepping']:,.0f}, updating alone {best['updating']:,.0f}"
+        measured = f"{best['training']:,.0f} frames/s, {row['ratio']:.2f} of the slower part ({alone})"
+        yield Row(what, measured, at_least(row["ratio"], figures["target"]))
+
+
+def _soak(figures: Figures) -> Iterator[Row]:
+    for row in figures["rows"]:
+        what = f"{row['minutes']:.0f} minutes of training with {len(row['kills'])} killed processes, lag {row['lag']}"
+        lost = (
+            f"{row['frames_learned']:,} of {row['frames_asked']:,} frames, {row['dropped_episodes']} episodes dropped"
+        )
+        growth = row["growth"]
+        more = ", ".join(f"{name} {growth[name]:+.0f}" for name in ("threads", "files", "processes"))
+        measured = f"{lost}; memory {row['bytes_an_hour'] / 1e6:+.1f} MB an hour, {more}"
+        wrong = [name for name, fine in row["checks"].items() if not fine]
+        yield Row(what, measured, f"not reached: {', '.join(wrong)}" if wrong else "nothing lost or leaked: reached")
+
+
 FILES = {
     "vmas": File(script="compare_vmas.py --peer PYTHON --repeats 1 --seconds 1", rows=_vmas, peer=True),
     "benchmarl": File(script="compare_benchmarl.py --peer PYTHON", rows=_benchmarl, peer=True),
@@ -162,6 +209,14 @@ FILES = {
         rows=_benchmarl,
         peer=True,
     ),
+    "benchmarl-multiwalker": File(
+        script="compare_benchmarl.py --peer PYTHON --task pettingzoo/multiwalker --algorithms ippo --cores 2",
+        rows=_benchmarl,
+        peer=True,
+    ),
+    "stepping": File(script="stepping.py --peer PYTHON", rows=_stepping, peer=True),
+    "overlap": File(script="overlap.py", rows=_overlap),
+    "soak": File(script="soak.py", rows=_soak),
     "start": File(script="start.py --before CHECKOUT", rows=_start),
     "rates": File(script="rates.py --before CHECKOUT", rows=_rates),
     "time-to-return": File(script="time_to_return.py --peer PYTHON", rows=_time_to_return, peer=True),

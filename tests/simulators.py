@@ -24,6 +24,7 @@ class ClockConfig(SimulatorConfig):
     crash_at: int | None = None  # step of every third episode at which the process ends
     hang_at: int | None = None  # ... at which it sleeps
     fails: str = ""  # what goes wrong, by name
+    shaping: float = 0.0  # for learning only, at every step
 
 
 class Clock:
@@ -59,13 +60,25 @@ class Clock:
             time.sleep(60)
         return self.answer(actions["agents"].astype(float))
 
+    def shape(self) -> dict[str, np.ndarray] | None:
+        if not self.config.shaping or (self.config.fails == "unshaped" and self.elapsed == 2):
+            return None
+        return {"agents": np.full(self.config.num_agents, self.config.shaping * bool(self.elapsed))}
+
     def answer(self, rewards: np.ndarray | None = None) -> SimulatorStep:
         step = np.full(self.config.num_agents, float(self.elapsed))
         seen = np.stack([np.full_like(step, self.seed % 1000), step, self.sums], axis=-1)
         if self.config.fails == "nan" and self.elapsed == 2:
             seen[1, 2] = np.nan
+        if self.config.fails == "large" and self.elapsed == 2:
+            seen[:] = np.finfo(np.float32).max
         if self.config.fails == "shape" and self.elapsed == 2:
             seen = seen[:, :2]
+        if self.config.fails == "nan reward" and self.elapsed == 2 and rewards is not None:
+            rewards[1] = np.inf
+        state = np.array([self.seed % 1000, self.elapsed], float)
+        if self.config.fails == "nan state" and self.elapsed == 0 and self.episodes == 3:
+            state[0] = np.nan
         terminated = np.zeros(self.config.num_agents, bool)
         terminated[0] = self.config.dies_at is not None and self.elapsed >= self.config.dies_at
         alive = None
@@ -75,6 +88,7 @@ class Clock:
             alive=alive,
             observations={"agents": seen},
             rewards=None if rewards is None else {"agents": rewards},
+            shaping=self.shape(),
             terminated={"agents": terminated},
-            state=np.array([self.seed % 1000, self.elapsed], float),
+            state=state,
         )

@@ -154,6 +154,17 @@ def test_random_returns_change_nothing_else(script: Any, tmp_path: Path) -> None
     assert random["mean_return"] == pytest.approx(0.5, abs=3 * random["interval_95"])
 
 
+def test_random_returns_of_a_simulator(script: Any, tmp_path: Path) -> None:
+    """The walkers fall soon, and nobody stands at the end."""
+    pytest.importorskip("pettingzoo")
+    anchors = tmp_path / "anchors.json"
+    script("random_returns").main(["pettingzoo/multiwalker", "--episodes", "8", "--anchors", str(anchors)])
+    random = read(anchors)["tasks"]["pettingzoo/multiwalker"]["random"]
+    assert random["episodes"] == 8
+    assert -130 < random["mean_return"] < -60
+    assert random["others"]["episode_length"] < 200 and 1 <= random["others"]["falls"] <= 3
+
+
 def test_missing_random_returns_are_those_of_installed_tasks_without_one(
     script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,7 +172,7 @@ def test_missing_random_returns_are_those_of_installed_tasks_without_one(
     anchors = tmp_path / "anchors.json"
     names = [entry.name for entry in registry.tasks if entry.built_in]
     known = {name: {"random": {"mean_return": 0.0}} for name in names} | {"storm/2p": {"random": None}}
-    del known["vmas/balance"], known["probe/copy"], known["mabrax/ant_4x2"]
+    del known["vmas/balance"], known["probe/copy"], known["mabrax/ant_4x2"], known["pettingzoo/multiwalker"]
     anchors.write_text(json.dumps({"tasks": known}))
     monkeypatch.setattr(returns, "is_installed", lambda task: not task.startswith("mabrax/"))
     assert sorted(returns.missing_tasks(anchors)) == ["storm/2p", "vmas/balance"]
@@ -197,6 +208,12 @@ def test_learning_runs_tabulates_and_refuses(
     table = (tmp_path / "results" / "README.md").read_text(encoding="utf-8")
     assert "| memory-mlp |" in table and (tmp_path / "results" / "curves.png").stat().st_size > 1000
     assert "wrote" in capsys.readouterr().out
+
+
+def test_metrics_are_told_beside_the_one_that_counts(script: Any) -> None:
+    others = {"falls": [0.25, None], "displacement": [5.5, 0.41], "standing": [2.75, None]}
+    result = {"mean": 21.0, "interval_95": None, "others": others, "besides": ["displacement", "falls"]}
+    assert script("learning").describe_value(result) == "21; displacement 5.5 ± 0.41; falls 0.25"
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import importlib.util
 import os
 import re
@@ -26,9 +27,11 @@ from covey.errors import MissingExtra, UsageError
 from covey.experiment.configuration.compose import compose
 from covey.experiment.configuration.config import roles_in
 from covey.launch.benchmark import make_benchmark
+from covey.types import Continuous, Discrete
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs" / "_ext"))
+from registry_pages import example_task, supported  # noqa: E402
 from specs import from_plain, recorded_specs, to_plain  # noqa: E402
 
 
@@ -158,6 +161,23 @@ def check_sidebars_show_where_a_task_is(site: Path) -> None:
         pages = sorted(path for path in (site / "generated" / "tasks" / suite).glob("*.html") if path.stem != "index")
         here = f'<li class="toctree-l2 current active"><a class="reference internal" href="index.html">{title}</a>'
         assert pages and [path.name for path in pages if here not in path.read_text(encoding="utf-8")] == []
+
+
+def test_an_algorithms_page_says_what_it_declares() -> None:
+    """The example's actions are the task's own, which the algorithm can choose, whatever its description says."""
+    kinds = {"vmas/navigation": registry.ActionKind.continuous, "smax/2s3z": registry.ActionKind.discrete}
+    for name, kind in kinds.items():
+        actions = {type(group.action) for group in make_env(name).spec.groups.values()}
+        assert actions == {Continuous if kind is registry.ActionKind.continuous else Discrete}
+    for entry in registry.algorithms:
+        assert kinds[example_task(dataclasses.replace(entry, description=""))] in entry.capabilities.actions
+    assert supported(registry.algorithms["pqn"].capabilities) == (
+        "Agents choose one discrete choice per agent. Models may have memory. Evaluations take the best actions."
+    )
+    assert supported(registry.Capabilities(memory=False)) == (
+        "Agents choose one discrete choice per agent, several discrete choices per agent or continuous actions. "
+        "Models have no memory. Evaluations sample actions, unless all are continuous."
+    )
 
 
 def test_recorded_specs_are_of_all_tasks_that_need_an_extra() -> None:

@@ -254,7 +254,8 @@ def test_each_field_of_an_experiment_has_its_role() -> None:
     length = {"experiment.frames", "experiment.schedule_frames"}
     assert resumable == watching | place | evaluating | length | {"jit"}
     of_experiment = {path for path in not_compared() if path.startswith("experiment.")}
-    actors = {f"experiment.actors.{name}" for name in ("where", "num", "step_seconds", "evaluation_copies")}
+    of_actors = ("where", "address", "num", "processes", "step_seconds", "connect_seconds", "evaluation_copies")
+    actors = {f"experiment.actors.{name}" for name in of_actors}
     assert of_experiment == watching | place | evaluating | actors | {
         "experiment.frames",
         "experiment.best_by",

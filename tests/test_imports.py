@@ -94,6 +94,7 @@ def test_the_check_sees_what_it_should() -> None:
         ("jaxmarl", ("envs.jaxmarl.",)),
         ("pettingzoo", ("envs.parallel_env.", "envs.host.pettingzoo.")),
         ("gymnasium", ("envs.parallel_env.", "envs.host.")),
+        ("ray", ("loops.ray_actors.", "loops.ray_head.")),
     ],
 )
 def test_a_library_is_imported_in_one_place(library: str, owners: tuple[str]) -> None:
@@ -117,7 +118,7 @@ def test_algorithms_do_not_import_each_other() -> None:
 
 
 HEAVY = ["jax", "flashbax", "flax", "optax", "orbax", "hydra", "jumanji", "jaxmarl", "matplotlib", "scipy"]
-HEAVY += ["pettingzoo", "gymnasium"]
+HEAVY += ["pettingzoo", "gymnasium", "ray"]
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
-"""How fast BenchMARL trains on navigation; run by compare_benchmarl.py and time_to_return.py in its own environment.
+"""How fast BenchMARL trains; run by compare_benchmarl.py and time_to_return.py in its own environment.
 
-    python train_benchmarl.py speed THREADS ITERATIONS ALGORITHM       frames per second, evaluation and logging off
+    python train_benchmarl.py speed THREADS ITERATIONS ALGORITHM TASK serial|parallel
     python train_benchmarl.py curve THREADS SECONDS base|fine_tuned SEED
 
-Prints JSON. `curve` evaluates greedily on 500 episodes after every iteration, which does not count as training time.
+Prints JSON. `speed` is frames per second, evaluation and logging off, on a task by covey's name, with PettingZoo's
+copies one after another or each in a process. `curve` is navigation, evaluated greedily on 500 episodes after every
+iteration, which does not count as training time.
 """
 
 import json
@@ -15,18 +17,22 @@ START = time.perf_counter()
 
 import torch  # noqa: E402
 from benchmarl.algorithms import algorithm_config_registry  # noqa: E402
-from benchmarl.environments import VmasTask  # noqa: E402
+from benchmarl.environments import PettingZooTask, VmasTask  # noqa: E402
 from benchmarl.experiment import Callback, Experiment, ExperimentConfig  # noqa: E402
 from benchmarl.models.mlp import MlpConfig  # noqa: E402
 
+TASKS = {"vmas/navigation": VmasTask.NAVIGATION, "pettingzoo/multiwalker": PettingZooTask.MULTIWALKER}
 
-def make_experiment(config: ExperimentConfig, seed: int, callbacks: list, algorithm: str = "mappo") -> Experiment:
+
+def make_experiment(
+    config: ExperimentConfig, seed: int, callbacks: list, algorithm: str = "mappo", task: str = "vmas/navigation"
+) -> Experiment:
     config.loggers = []
     config.evaluation = False
     config.render = False
     config.create_json = False
     return Experiment(
-        task=VmasTask.NAVIGATION.get_from_yaml(),
+        task=TASKS[task].get_from_yaml(),
         algorithm_config=algorithm_config_registry[algorithm].get_from_yaml(),
         model_config=MlpConfig.get_from_yaml(),
         critic_model_config=MlpConfig.get_from_yaml(),
@@ -47,12 +53,13 @@ class Clock(Callback):
         self.times.append(time.perf_counter())
 
 
-def speed(threads: int, iterations: int, algorithm: str) -> dict:
+def speed(threads: int, iterations: int, algorithm: str, task: str, collection: str) -> dict:
     torch.set_num_threads(threads)
     config = ExperimentConfig.get_from_yaml()
+    config.parallel_collection = collection == "parallel"
     config.max_n_iters, config.max_n_frames = iterations, None
     clock = Clock()
-    make_experiment(config, 0, [clock], algorithm).run()
+    make_experiment(config, 0, [clock], algorithm, task).run()
     seconds = (clock.times[-1] - clock.times[0]) / (len(clock.times) - 1)  # without the first, which warms up
     frames = config.collected_frames_per_batch(on_policy=algorithm in ("ippo", "mappo"))
     return {"frames_per_second": frames / seconds, "seconds_per_iteration": seconds}
@@ -108,7 +115,7 @@ def curve(threads: int, seconds: float, fine_tuned: bool, seed: int) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "speed":
-        print(json.dumps(speed(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])))
+        print(json.dumps(speed(int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:7])))
     else:
         number = int(sys.argv[5]) if len(sys.argv) > 5 else 0
         curve(int(sys.argv[2]), float(sys.argv[3]), len(sys.argv) > 4 and sys.argv[4] == "fine_tuned", number)

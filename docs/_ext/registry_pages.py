@@ -334,8 +334,19 @@ def algorithm_page(entry: registry.Entry) -> str:
         )
         text += table(["field", *(f"`{name}`" for name in siblings)], differing(siblings))
     text += f"Set as `algorithm.FIELD=value`.\n\n{fields_table(fields_of(config, ''))}"
+    text += f"{supported(entry.capabilities)}\n\n"
     text += f"Trained by the `{entry.loop}` loop, whose fields are [the experiment's](../reference/experiment.md). "
     return text + f"The code is one file: `src/{module.replace('.', '/')}.py`.\n"
+
+
+def supported(capabilities: registry.Capabilities) -> str:
+    """What an algorithm declares, in sentences."""
+    *others, last = (kind.value for kind in capabilities.actions)
+    text = f"Agents choose {' or '.join([', '.join(others), last] if others else [last])}. "
+    text += f"Models {'may have' if capabilities.memory else 'have no'} memory. "
+    if capabilities.evaluates_greedily:
+        return text + "Evaluations take the best actions."
+    return text + "Evaluations sample actions, unless all are continuous."
 
 
 def differing(names: Sequence[str]) -> list[list[str]]:
@@ -348,7 +359,8 @@ def differing(names: Sequence[str]) -> list[list[str]]:
 
 
 def example_task(entry: registry.Entry) -> str:
-    return "smax/2s3z" if "Q-learning" in entry.description else "vmas/navigation"
+    """A task whose kind of actions the algorithm can choose, its own rather than VMAS's made discrete."""
+    return "vmas/navigation" if registry.ActionKind.continuous in entry.capabilities.actions else "smax/2s3z"
 
 
 def model_pages() -> Iterator[Page]:

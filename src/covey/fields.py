@@ -31,7 +31,7 @@ import textwrap
 import tokenize
 import types
 import typing
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from covey.checks import limits
@@ -55,9 +55,18 @@ class FieldRole:
     changeable: bool = False
     compared: bool = True  # reports tell runs apart by it; false for where, how long or under what watch a run trains
     compiled: bool = True  # the compiled programs depend on it
+    overruled_by: str | None = None  # another field of its dataclass, which makes it have no effect unless that is None
+    # what of its value names code: modules to import, or folders to find them in. A stored configuration that names
+    # code is read only if its run is trusted (trust.py)
+    code: Callable[[Any], Any] | None = None
 
 
-def field(default: Any = dataclasses.MISSING, *, default_factory: Any = dataclasses.MISSING, **role: bool) -> Any:
+def whole(value: Any) -> Any:
+    """For fields whose value is the name of code: `field("", code=whole)`."""
+    return value
+
+
+def field(default: Any = dataclasses.MISSING, *, default_factory: Any = dataclasses.MISSING, **role: Any) -> Any:
     """A dataclass field with a role of its own; `role` are fields of `FieldRole`."""
     metadata = {ROLE: FieldRole(**role)}
     if default_factory is not dataclasses.MISSING:
@@ -83,6 +92,31 @@ def roles_of(config: Any, path: str) -> Iterator[tuple[str, FieldRole, bool]]:
         yield here, known[own.name], value == default_of(own)
         if dataclasses.is_dataclass(value):
             yield from roles_of(value, here)
+
+
+def code_in(cls: type, values: Mapping[str, Any]) -> Iterator[str]:
+    """The names of code in `values`, which are the stored fields of a dataclass.
+
+    A stranger may have stored them, so they may have any types.
+    """
+    known = roles(cls)
+    for own in dataclasses.fields(cls):
+        value, name_code = values.get(own.name), known[own.name].code
+        if name_code is not None:
+            yield from _texts(name_code(value))
+        elif isinstance(value, Mapping) and dataclasses.is_dataclass(nested := default_of(own)):
+            yield from code_in(type(nested), value)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """What is in nested lists and mappings, as texts."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, (list, tuple, set)):
+        for item in value:
+            yield from _texts(item)
+    elif value is not None and value != "":
+        yield str(value)
 
 
 def default_of(own: dataclasses.Field[Any]) -> Any:

@@ -42,7 +42,6 @@ class Capabilities:
     memory: bool = True  # it learns with models that have memory
     # the loops that it can learn in; unless `experiment.loop` names another, the first one
     loops: tuple[str, ...] = ("online",)
-    centralised: bool = False  # by default, learning sees more than an agent's own observation; acting never does
     evaluates_greedily: bool = False  # evaluated by its best actions; false: sampled, unless all are continuous
     model_defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # a model's fields that it relies on
 

@@ -9,8 +9,6 @@ from stubs import GROUP, context
 
 from covey import registry
 from covey.algorithms.base import make_group
-from covey.algorithms.critics import CriticSees
-from covey.algorithms.q_values import Mixing
 from covey.networks.network import make_model
 from covey.registry import ActionKind, Capabilities
 from covey.types import ActionSpec, Algorithm, Continuous, Discrete, EnvSpec, GroupSpec, MultiDiscrete
@@ -40,13 +38,6 @@ def test_kinds_of_actions(name: str, kind: ActionKind) -> None:
     continuous = ActionKind.continuous in ENTRIES[name].capabilities.actions
     hinted = f"task.continuous_actions={str(continuous).lower()}" in str(caught.value)
     assert hinted == (kind is not ActionKind.multi_discrete)
-
-
-@pytest.mark.parametrize("name", ENTRIES)
-def test_who_is_centralised(name: str) -> None:
-    config = ENTRIES[name].defaults()
-    sees_more = getattr(config, "critic_sees", CriticSees.own) is not CriticSees.own
-    assert ENTRIES[name].capabilities.centralised == (sees_more or getattr(config, "mixer", None) is Mixing.monotonic)
 
 
 @pytest.mark.parametrize("name", ENTRIES)

@@ -19,12 +19,14 @@ from covey.algorithms.on_policy import (
     OnPolicyConfig,
     collected_steps,
     init_input_moments,
+    make_bundle,
     observe_steps,
     observe_successors,
     update_input_moments,
 )
+from covey.algorithms.policies import Inputs
 from covey.ops.normalisation import Moments
-from covey.types import Batch, Discrete, EnvSpec, GroupSpec, Transition
+from covey.types import Batch, Continuous, Discrete, EnvSpec, GroupSpec, Transition
 
 
 def told(sees: CriticSees, **fields: Any) -> OnPolicy:
@@ -44,6 +46,20 @@ def told(sees: CriticSees, **fields: Any) -> OnPolicy:
         sees=sees,
         others=("other",) if sees is CriticSees.joint else (),
     )
+
+
+def test_actions_start_with_the_deviation_that_is_asked_for() -> None:
+    groups = {GROUP: GroupSpec(num_agents=2, observation_shape=(3,), action=Continuous(low=(-1.0,), high=(1.0,)))}
+    spec = EnvSpec(groups=groups, time_limit=10)
+    for scale in (0.2, 1.0):
+        op = make_bundle(OnPolicy, OnPolicyConfig(initial_scale=scale), spec, GROUP, context())
+        seen = jnp.zeros((1, 4000, 2, 3))
+        inputs = Inputs(observation=seen, critic_input=seen, action_mask=None, reset=jnp.zeros((1, 4000), bool))
+        params, carry = op.policy.init(jax.random.key(0)), op.policy.initial_carry(4000)
+        sampled, _ = op.policy.sample(params, inputs, carry, jax.random.key(1), True)
+        assert float(sampled.raw_action.std()) == pytest.approx(scale, rel=0.05)
+    with pytest.raises(ValueError, match=r"initial_scale must be above 0\.01, not 0\.01"):
+        OnPolicyConfig(initial_scale=0.01)
 
 
 def steps() -> dict[str, Transition]:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from covey.errors import CoveyError, UsageError
 from covey.experiment.configuration.compose import compose
 from covey.experiment.running.build import Parts, build
 from covey.experiment.running.experiment import resume, train
+from covey.experiment.running.programs import values_of
 from covey.loops.actor_learner import Actors
 from covey.loops.collectors import Collected
 
@@ -99,6 +101,14 @@ def test_without_lag_it_is_the_online_loop_to_the_bit(
         "actors/restarts",
         "actors/dropped_episodes",
     }
+
+
+def test_a_simulators_shaping_is_learned_from_and_counts_in_no_return(make_parts: Any) -> None:
+    settings = (f"task={TASK}", *ON_POLICY, "algorithm.gamma=0.0")  # so that targets are the rewards of one step
+    (plain, before), (shaped, after) = (advance(make_parts(*settings, f"task.shaping={w}"), 2) for w in (0, 1000))
+    np.testing.assert_array_equal(after["collection/mean_return"][:1], before["collection/mean_return"][:1])
+    rewards = [float(state.learner["agents"].value_moments.mean) for state in (plain, shaped)]
+    assert 0 < rewards[0] < 2 and 1000 < rewards[1] < 1002
 
 
 def test_two_devices_learn_from_batches_of_actors(make_parts: Any) -> None:
@@ -230,6 +240,35 @@ def test_loops_that_cannot_step_simulators_are_refused() -> None:
     assert compose(["task=toy/clock", "algorithm=iql"]).experiment.loop == "actor_replay"
     assert compose(["task=probe/copy", "actors=local"]).experiment.loop == "actor_learner"
     assert registry.loops["actor_learner"].host
+
+
+def test_evaluations_asked_for_at_once_are_played_one_after_another(make_parts: Any) -> None:
+    parts = make_parts("task=toy/clock", "actors.num=2", *ON_POLICY, "experiment.evaluation_episodes=4")
+    learner = parts.loop.learner(parts.loop.init(jax.random.key(0)))
+    keys = jax.random.split(jax.random.key(1), 3)
+    alone = [values_of(parts.evaluate(learner, key)) for key in keys]
+    for values, expected in zip([parts.evaluate(learner, key) for key in keys], alone, strict=True):
+        assert {name: value.tolist() for name, value in values_of(values).items()} == {
+            name: value.tolist() for name, value in expected.items()
+        }
+
+
+def test_seconds_of_training_beside_an_evaluation_are_those_of_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = Actors.take
+
+    def take_slowly(actors: Actors, number: int) -> Collected:
+        time.sleep(0.2)
+        return take(actors, number)
+
+    monkeypatch.setattr(Actors, "take", take_slowly)
+    started = time.monotonic()
+    run(tmp_path / "run", "experiment.frames=128", "experiment.evaluation_interval=32")
+    wall = time.monotonic() - started
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert max(row["frames_per_second"] for row in rows if row["kind"] == "train") < 32 / 0.2
+    assert rows[-1]["elapsed_seconds"] < wall
 
 
 class Failing:

@@ -135,6 +135,20 @@ def test_location_and_scale() -> None:
     np.testing.assert_allclose(scale, [1.0, MIN_SCALE], rtol=1e-5)
 
 
+@pytest.mark.parametrize("initial_scale", [0.05, 0.5, 2.0])
+def test_initial_scale(initial_scale: float) -> None:
+    """A head that gives zeros samples with it, and says so in log-probabilities and entropy."""
+    distribution = make_distribution(Continuous(low=(-1.0,), high=(1.0,)), initial_scale)
+    zeros = jnp.zeros((NUM_SAMPLES, 2))
+    raw = distribution.sample(zeros, None, jax.random.key(5))
+    assert float(raw.std()) == pytest.approx(initial_scale, rel=0.02)
+    # At the mean, tanh has the derivative 1.
+    density = 1.0 / (initial_scale * math.sqrt(2.0 * math.pi))
+    assert float(distribution.log_prob(zeros[0], None, jnp.zeros(1))) == pytest.approx(math.log(density), abs=1e-4)
+    estimate = distribution.entropy(zeros[0], None, jnp.zeros(1))
+    assert float(estimate) == pytest.approx(-math.log(density), abs=1e-4)
+
+
 @pytest.mark.parametrize("parameters", [(0.0, 0.0), (1.0, -1.0), (-1.5, 0.5)])
 def test_tanh_normal_density_integrates_to_one_over_the_bounds(parameters: tuple[float, float]) -> None:
     distribution = make_distribution(Continuous(low=(-1.0,), high=(3.0,)))

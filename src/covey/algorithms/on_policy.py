@@ -21,6 +21,7 @@ from covey.checks import above_zero, at_least, between_0_and_1
 from covey.fields import field
 from covey.observations import map_entries
 from covey.ops import random
+from covey.ops.distributions import MIN_SCALE
 from covey.ops.losses import weigh
 from covey.ops.normalisation import init_moments, merge_entries, normalise_entries
 from covey.ops.schedules import Schedule
@@ -75,11 +76,16 @@ class OnPolicyConfig(AlgorithmConfig):
     advantage_normalisation: AdvantageNormalisation = AdvantageNormalisation.minibatch
     # normalise observations and the global state by their running mean and deviation
     observation_normalisation: bool = False
+    # standard deviation of continuous actions at the start, before tanh fits them to their bounds: smaller ones stay
+    # closer to the mean action, and above 1 most actions are at a bound
+    initial_scale: float = field(1.0, newer=True)
 
     def __post_init__(self) -> None:
         above_zero(self, "lr", "adam_eps", "max_grad_norm")
         between_0_and_1(self, "gamma")
         at_least(self, 1, "epochs")
+        if not self.initial_scale > MIN_SCALE:
+            raise ValueError(f"initial_scale must be above {MIN_SCALE}, not {self.initial_scale}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -113,6 +119,7 @@ def make_bundle(kind: type[Bundle], config: OnPolicyConfig, spec: EnvSpec, group
         outputs=config.critic_outputs,
         share_parameters=config.share_parameters,
         share_critic_parameters=config.share_critic_parameters,
+        initial_scale=config.initial_scale,
     )
     return kind(
         config=config,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +16,8 @@ import jax.numpy as jnp
 from covey.algorithms.base import Context
 from covey.algorithms.critics import CriticOutputs, CriticSees, seen_shape
 from covey.networks.network import apply_with_true_successors, make_network, rescale_outputs
-from covey.ops.distributions import make_distribution
-from covey.types import Array, EnvSpec, Key, Observation, PyTree, pytree
+from covey.ops.distributions import Distribution, make_distribution
+from covey.types import Array, EnvSpec, Key, Network, Observation, PyTree, pytree
 
 
 @pytree
@@ -85,6 +86,99 @@ class TeamPolicy:
     recurrent: bool
 
 
+# ------------------------------------------------------------------------------------------- independent agents
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class IndependentPolicy:
+    """What the functions below share.
+
+    actor         from each agent's observation to the parameters of its distribution `[T, B, A, n]`
+    critic        to `[T, B, A, 1]`, or if it is the team's, to `[T, B, 1]` or `[T, B, A]`
+    team_critic   one critic with one set of parameters gives all agents' values from what it sees of several
+    """
+
+    actor: Network
+    critic: Network
+    distribution: Distribution
+    num_agents: int
+    team_critic: bool
+
+
+def init(policy: IndependentPolicy, key: Key) -> dict[str, PyTree]:
+    """Fresh parameters."""
+    key_actor, key_critic = jax.random.split(key)
+    return {"actor": policy.actor.init(key_actor), "critic": policy.critic.init(key_critic)}
+
+
+def initial_carry(policy: IndependentPolicy, num_envs: int) -> PyTree:
+    """The memory that an episode begins with; empty without memory."""
+    return {"actor": policy.actor.initial_carry(num_envs), "critic": policy.critic.initial_carry(num_envs)}
+
+
+def by_agent(policy: IndependentPolicy, outputs: Array) -> Array:
+    """The critic's outputs as `[T, B, A]`."""
+    if policy.team_critic:
+        return jnp.broadcast_to(outputs, (*outputs.shape[:2], policy.num_agents))
+    return outputs[..., 0]
+
+
+def run_critic(policy: IndependentPolicy, params: PyTree, inputs: Inputs, carry: PyTree) -> tuple[Array, PyTree]:
+    """The critic's outputs `[T, B, A]` and its next carry."""
+    outputs, carry = policy.critic.apply(params["critic"], inputs.critic_input, carry["critic"], inputs.reset)
+    return by_agent(policy, outputs), carry
+
+
+def sample(
+    policy: IndependentPolicy, params: PyTree, inputs: Inputs, carry: PyTree, key: Key, explore: bool
+) -> tuple[Sampled, PyTree]:
+    """Actions, and the next carry. Without `explore`, the most likely actions."""
+    parameters, actor_carry = policy.actor.apply(params["actor"], inputs.observation, carry["actor"], inputs.reset)
+    output, critic_carry = run_critic(policy, params, inputs, carry)
+    distribution, mask = policy.distribution, inputs.action_mask
+    raw = distribution.sample(parameters, mask, key) if explore else distribution.mode(parameters, mask)
+    sampled = Sampled(raw_action=raw, log_prob=distribution.log_prob(parameters, mask, raw), output=output)
+    return sampled, {"actor": actor_carry, "critic": critic_carry}
+
+
+def evaluate(
+    policy: IndependentPolicy, params: PyTree, inputs: Inputs, carry: PyTree, raw_action: Array, noise: Array | None
+) -> Evaluated:
+    """Of actions that were taken, from the carry before the first."""
+    parameters, _ = policy.actor.apply(params["actor"], inputs.observation, carry["actor"], inputs.reset)
+    return Evaluated(
+        log_prob=policy.distribution.log_prob(parameters, inputs.action_mask, raw_action),
+        entropy=policy.distribution.entropy(parameters, inputs.action_mask, noise),
+        output=run_critic(policy, params, inputs, carry)[0],
+    )
+
+
+def evaluate_critic(policy: IndependentPolicy, params: PyTree, inputs: Inputs, carry: PyTree) -> Array:
+    """The critic's outputs `[T, B, A]`."""
+    return run_critic(policy, params, inputs, carry)[0]
+
+
+def evaluate_with_successors(
+    policy: IndependentPolicy, params: PyTree, inputs: Inputs, successors: Inputs, carry: PyTree, cut: Array
+) -> tuple[Array, Array]:
+    """The critic's outputs `[T, B, A]` at each step, and at its true successor."""
+    outputs, next_outputs = apply_with_true_successors(
+        policy.critic,
+        params["critic"],
+        inputs.critic_input,
+        successors.critic_input,
+        carry["critic"],
+        inputs.reset,
+        cut,
+    )
+    return by_agent(policy, outputs), by_agent(policy, next_outputs)
+
+
+def rescale_critic(params: dict[str, PyTree], scale: Array, shift: Array) -> dict[str, PyTree]:
+    """Parameters with which the critic's outputs are `scale · outputs + shift`."""
+    return params | {"critic": rescale_outputs(params["critic"], scale, shift)}
+
+
 def make_independent_policy(
     spec: EnvSpec,
     group: str,
@@ -95,14 +189,15 @@ def make_independent_policy(
     outputs: CriticOutputs,
     share_parameters: bool,
     share_critic_parameters: bool,
+    initial_scale: float = 1.0,
 ) -> TeamPolicy:
     """An actor that maps each agent's observation to a distribution over its actions, and a critic that `sees`.
 
-    A critic of the joint observation also sees that of the `others`, groups of the same team.
+    A critic of the joint observation also sees that of the `others`, groups of the same team. Continuous actions start
+    with the deviation `initial_scale`, before tanh.
     """
     group_spec = spec.groups[group]
-    num_agents = group_spec.num_agents
-    distribution = make_distribution(group_spec.action)
+    distribution = make_distribution(group_spec.action, initial_scale)
     centralised = sees is not CriticSees.own
     one_output = not centralised or outputs is CriticOutputs.one or not share_critic_parameters
     actor = make_network(
@@ -110,7 +205,7 @@ def make_independent_policy(
         name=f"{group}/actor",
         input_shape=group_spec.observation_shape,
         num_outputs=distribution.num_parameters,
-        num_agents=num_agents,
+        num_agents=group_spec.num_agents,
         head_gain=0.01,
         share_parameters=share_parameters,
     )
@@ -118,69 +213,26 @@ def make_independent_policy(
         context.critic_model,
         name=f"{group}/critic",
         input_shape=seen_shape(sees, spec, group, others),
-        num_outputs=1 if one_output else num_agents,
-        num_agents=num_agents,
+        num_outputs=1 if one_output else group_spec.num_agents,
+        num_agents=group_spec.num_agents,
         head_gain=1.0,
         centralised=centralised,
         share_parameters=share_critic_parameters,
     )
-
-    def init(key: Key) -> dict[str, PyTree]:
-        key_actor, key_critic = jax.random.split(key)
-        return {"actor": actor.init(key_actor), "critic": critic.init(key_critic)}
-
-    def initial_carry(num_envs: int) -> PyTree:
-        return {"actor": actor.initial_carry(num_envs), "critic": critic.initial_carry(num_envs)}
-
-    def by_agent(outputs: Array) -> Array:
-        if centralised and share_critic_parameters:  # [T, B, 1 or A]
-            return jnp.broadcast_to(outputs, (*outputs.shape[:2], num_agents))
-        return outputs[..., 0]
-
-    def run_critic(params: PyTree, inputs: Inputs, carry: PyTree) -> tuple[Array, PyTree]:
-        outputs, carry = critic.apply(params["critic"], inputs.critic_input, carry["critic"], inputs.reset)
-        return by_agent(outputs), carry
-
-    def sample(params: PyTree, inputs: Inputs, carry: PyTree, key: Key, explore: bool) -> tuple[Sampled, PyTree]:
-        parameters, actor_carry = actor.apply(params["actor"], inputs.observation, carry["actor"], inputs.reset)
-        output, critic_carry = run_critic(params, inputs, carry)
-        mask = inputs.action_mask
-        raw = distribution.sample(parameters, mask, key) if explore else distribution.mode(parameters, mask)
-        sampled = Sampled(raw_action=raw, log_prob=distribution.log_prob(parameters, mask, raw), output=output)
-        return sampled, {"actor": actor_carry, "critic": critic_carry}
-
-    def evaluate(params: PyTree, inputs: Inputs, carry: PyTree, raw_action: Array, noise: Array | None) -> Evaluated:
-        parameters, _ = actor.apply(params["actor"], inputs.observation, carry["actor"], inputs.reset)
-        return Evaluated(
-            log_prob=distribution.log_prob(parameters, inputs.action_mask, raw_action),
-            entropy=distribution.entropy(parameters, inputs.action_mask, noise),
-            output=run_critic(params, inputs, carry)[0],
-        )
-
-    def evaluate_with_successors(
-        params: PyTree, inputs: Inputs, successors: Inputs, carry: PyTree, cut: Array
-    ) -> tuple[Array, Array]:
-        outputs, next_outputs = apply_with_true_successors(
-            critic,
-            params["critic"],
-            inputs.critic_input,
-            successors.critic_input,
-            carry["critic"],
-            inputs.reset,
-            cut,
-        )
-        return by_agent(outputs), by_agent(next_outputs)
-
-    def rescale_critic(params: dict[str, PyTree], scale: Array, shift: Array) -> dict[str, PyTree]:
-        return params | {"critic": rescale_outputs(params["critic"], scale, shift)}
-
+    policy = IndependentPolicy(
+        actor=actor,
+        critic=critic,
+        distribution=distribution,
+        num_agents=group_spec.num_agents,
+        team_critic=centralised and share_critic_parameters,
+    )
     return TeamPolicy(
-        init=init,
-        initial_carry=initial_carry,
-        sample=sample,
-        evaluate=evaluate,
-        evaluate_critic=lambda params, inputs, carry: run_critic(params, inputs, carry)[0],
-        evaluate_with_successors=evaluate_with_successors,
+        init=partial(init, policy),
+        initial_carry=partial(initial_carry, policy),
+        sample=partial(sample, policy),
+        evaluate=partial(evaluate, policy),
+        evaluate_critic=partial(evaluate_critic, policy),
+        evaluate_with_successors=partial(evaluate_with_successors, policy),
         rescale_critic=rescale_critic,
         to_action=distribution.to_action,
         noise_size=distribution.noise_size,

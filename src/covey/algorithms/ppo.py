@@ -80,7 +80,7 @@ class PpoConfig(OnPolicyConfig):
     clip: float = 0.2  # PPO's ε: how far the ratio of new to old probabilities may leave 1 before its gradient is cut
     value_clip: float | None = None  # how far the critic's outputs may move in an iteration; null: plain squared error
     # minibatches that the batch is split into in each epoch; unused if `minibatch_size` is set
-    num_minibatches: int = field(8, changeable=True)
+    num_minibatches: int = field(8, changeable=True, overruled_by="minibatch_size")
     # frames in a minibatch, which sets the number of minibatches; null: `num_minibatches` decides
     minibatch_size: int | None = field(None, changeable=True)
     # steps for which a memory is unrolled while learning; null: the whole rollout; unused without memory

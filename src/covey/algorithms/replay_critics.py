@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -76,9 +77,6 @@ def encode_action(action: ActionSpec, taken: Array) -> Array:
 class Critics:
     """Several critics of the same shape, of which targets take the smallest value; all arrays are `[T, B, …]`.
 
-    Each has its own parameters in a dict, and they run one after another: products of stacked matrices are slower on a
-    CPU.
-
     init(key) -> params
     evaluate(params, inputs, reset, burn_in) -> values [K, T − burn_in, B, A, n]; the first steps only fill the memory
     evaluate_successors(params, inputs, next_inputs, reset) -> values of the successors [K, T, B, A, n]
@@ -91,6 +89,81 @@ class Critics:
     evaluate_successors: Callable[[PyTree, Observation, Observation, Array], Array]
     inputs: Callable[[Observation, Observation | None, Array | None, Others], Observation]
     recurrent: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CriticNetworks:
+    """What the functions below share. Each critic has its own parameters in a dict, and they run one after another:
+    products of stacked matrices are slower on a CPU.
+
+    network      of each critic
+    sees         what they see, without `auto`
+    num_outputs  for each agent
+    one_network  one network gives all agents' values from what it sees of several
+    """
+
+    network: Network
+    sees: CriticSees
+    num_critics: int
+    num_agents: int
+    num_outputs: int
+    one_network: bool
+
+
+def init(critics: CriticNetworks, key: Key) -> dict[str, PyTree]:
+    """Fresh parameters of each critic."""
+    keys = jax.random.split(key, critics.num_critics)
+    return {f"critic_{k}": critics.network.init(each) for k, each in enumerate(keys)}
+
+
+def critic_inputs(
+    critics: CriticNetworks,
+    observation: Observation,
+    state: Observation | None,
+    action: Array | None,
+    others: Others = (),
+) -> Observation:
+    """What the critics see, `[T, B, A, …]` or, of several agents, `[T, B, …]`.
+
+    `action [T, B, A, n]` is encoded, or None if critics are shown none; `others` are the other groups that they see.
+    """
+    if critics.sees is CriticSees.own:
+        if action is None:
+            return observation
+        return jnp.concatenate([flatten(observation, 3), action], -1)
+    if critics.sees is CriticSees.joint:
+        rest = [(seen, None if action is None else done) for seen, done in others]
+        return join_agents((observation, action), *rest)
+    assert state is not None
+    if action is None:
+        return state
+    actions = join_agents((action,), *((done,) for _, done in others))
+    return jnp.concatenate([flatten(state, 2), actions], -1)
+
+
+def evaluate(critics: CriticNetworks, params: PyTree, inputs: Observation, reset: Array, burn_in: int) -> Array:
+    """All K critics' values `[K, T − burn_in, B, A, n]`; the first steps only fill the memory."""
+    carry = critics.network.initial_carry(reset.shape[1])
+    values = [apply_after(critics.network, own, inputs, carry, reset, burn_in) for own in params.values()]
+    return jnp.stack([by_agent(critics, value) for value in values])
+
+
+def evaluate_successors(
+    critics: CriticNetworks, params: PyTree, inputs: Observation, next_inputs: Observation, reset: Array
+) -> Array:
+    """All K critics' values of the steps' successors, `[K, T, B, A, n]`."""
+    network = critics.network
+    carry = network.initial_carry(reset.shape[1])
+    values = [apply_with_successors(network, own, inputs, next_inputs, carry, reset)[1] for own in params.values()]
+    return jnp.stack([by_agent(critics, value) for value in values])
+
+
+def by_agent(critics: CriticNetworks, values: Array) -> Array:
+    """A network's values as `[T, B, A, n]`."""
+    if not critics.one_network:
+        return values
+    values = values.reshape(*values.shape[:2], -1, critics.num_outputs)
+    return jnp.broadcast_to(values, (*values.shape[:2], critics.num_agents, critics.num_outputs))
 
 
 def own_values(evaluate: Callable[[Array], Array], new: Array, old: Array) -> Array:
@@ -139,58 +212,31 @@ def make_critics(
         others_size = sum(spec.groups[name].num_agents * encoded_size(spec.groups[name].action) for name in others)
         own_size = action_size * (num_agents if centralised else 1)
         shape = (flat_size(shape) + own_size + others_size,)
-    stacked = centralised and share_parameters  # one network gives all agents' values
+    one_network = centralised and share_parameters
     different = outputs is CriticOutputs.per_agent or action_size == 0  # agents differ in which action is best
     network = make_network(
         model,
         name=f"{group}/critic",
         input_shape=shape,
-        num_outputs=num_outputs * num_agents if stacked and different else num_outputs,
+        num_outputs=num_outputs * num_agents if one_network and different else num_outputs,
         num_agents=num_agents,
         head_gain=1.0,
         centralised=centralised,
         share_parameters=share_parameters,
     )
 
-    def by_agent(values: Array) -> Array:
-        if not stacked:
-            return values
-        values = values.reshape(*values.shape[:2], -1, num_outputs)
-        return jnp.broadcast_to(values, (*values.shape[:2], num_agents, num_outputs))
-
-    def init(key: Key) -> PyTree:
-        return {f"critic_{k}": network.init(each) for k, each in enumerate(jax.random.split(key, num_critics))}
-
-    def evaluate(params: PyTree, inputs: Observation, reset: Array, burn_in: int) -> Array:
-        carry = network.initial_carry(reset.shape[1])
-        values = [apply_after(network, own, inputs, carry, reset, burn_in) for own in params.values()]
-        return jnp.stack([by_agent(value) for value in values])
-
-    def evaluate_successors(params: PyTree, inputs: Observation, next_inputs: Observation, reset: Array) -> Array:
-        carry = network.initial_carry(reset.shape[1])
-        values = [apply_with_successors(network, own, inputs, next_inputs, carry, reset)[1] for own in params.values()]
-        return jnp.stack([by_agent(value) for value in values])
-
-    def inputs(
-        observation: Observation, state: Observation | None, action: Array | None, others: Others = ()
-    ) -> Observation:
-        if sees is CriticSees.own:
-            if action is None:
-                return observation
-            return jnp.concatenate([flatten(observation, 3), action], -1)
-        if sees is CriticSees.joint:
-            rest = [(seen, None if action is None else done) for seen, done in others]
-            return join_agents((observation, action), *rest)
-        assert state is not None
-        if action is None:
-            return state
-        actions = join_agents((action,), *((done,) for _, done in others))
-        return jnp.concatenate([flatten(state, 2), actions], -1)
-
+    critics = CriticNetworks(
+        network=network,
+        sees=sees,
+        num_critics=num_critics,
+        num_agents=num_agents,
+        num_outputs=num_outputs,
+        one_network=one_network,
+    )
     return Critics(
-        init=init,
-        evaluate=evaluate,
-        evaluate_successors=evaluate_successors,
-        inputs=inputs,
+        init=partial(init, critics),
+        evaluate=partial(evaluate, critics),
+        evaluate_successors=partial(evaluate_successors, critics),
+        inputs=partial(critic_inputs, critics),
         recurrent=network.recurrent,
     )

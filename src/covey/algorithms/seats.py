@@ -16,7 +16,8 @@ partners also say what they would do at the steps' successors (`NEXT_ACTION`), b
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -44,11 +45,16 @@ class Seat:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Seating:
-    """All seats of a task that partners take. `acting`: for each seat, what each of its partners acts with."""
+    """All seats of a task that partners take.
+
+    acting      for each seat, what each of its partners acts with
+    elsewhere   makes these in another process; it can be pickled
+    """
 
     seats: tuple[Seat, ...]
     rotate: bool
     acting: tuple[tuple[PyTree, ...], ...]
+    elsewhere: Callable[[], Seating] | None = None
 
 
 @pytree
@@ -208,73 +214,97 @@ def partners_next_action(
     return result.reshape(steps.action.shape)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SeatedTeam:
+    """What the functions below share: the team, the seats of its partners, and whether these rotate."""
+
+    team: Algorithm
+    seats: tuple[Seat, ...]
+    spec: EnvSpec
+    rotate: bool
+
+
+def init(seated: SeatedTeam, key: Key) -> SeatedActing:
+    """The team's fresh state, and zeros for what partners act with: their parameters are put in later.
+
+    Only their shapes are computed, so that parameters are not constants of the compiled program.
+    """
+    shapes = jax.eval_shape(
+        lambda: tuple(tuple(partner.init(key) for partner in seat.partners) for seat in seated.seats)
+    )
+    return SeatedActing(own=seated.team.init(key), partners=jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes))
+
+
+def acting(seated: SeatedTeam, state: SeatedActing) -> SeatedActing:
+    """The part of the state that `act` takes."""
+    return SeatedActing(own=seated.team.acting(state.own), partners=state.partners)
+
+
+def initial_carry(seated: SeatedTeam, num_envs: int) -> SeatedCarry:
+    """The carry before the first episode: nobody is drawn yet."""
+    undrawn = jnp.full(num_envs, -1, jnp.int32)
+    return SeatedCarry(
+        own=seated.team.initial_carry(num_envs),
+        partners=tuple(tuple(partner.initial_carry(num_envs) for partner in seat.partners) for seat in seated.seats),
+        drawn=(undrawn,) * len(seated.seats),
+        offset=undrawn,
+    )
+
+
+def act(
+    seated: SeatedTeam, acting: SeatedActing, timestep: TimeStep, carry: SeatedCarry, key: Key, explore: bool
+) -> tuple[PyTree, PyTree, SeatedCarry]:
+    """Actions by group `[B, A, …]`, of the team and in their seats of partners, the extras, and the next carry."""
+    seats, spec = seated.seats, seated.spec
+    key_partners, key_draw = jax.random.split(jax.random.fold_in(key, 1))  # the team keeps its own key
+    carry = draw_seats(seats, spec, seated.rotate, carry, timestep.last, key_draw)
+    actions, extras, own_carry = seated.team.act(acting.own, timestep, carry.own, key, explore)
+    carries = []
+    for number, seat in enumerate(seats):
+        key_seat = jax.random.fold_in(key_partners, number)
+        places = taken_places(seat, spec.groups[seat.group].num_agents, carry.offset)
+        chosen, seat_carries = _act_by_drawn(
+            seat, acting.partners[number], timestep, carry.partners[number], carry.drawn[number], key_seat, explore
+        )
+        carries.append(seat_carries)
+        before = actions.get(seat.group)
+        actions[seat.group] = chosen if before is None else select(places, chosen, before)
+    carry = dataclasses.replace(carry, own=own_carry, partners=tuple(carries))
+    with_seats = {
+        group: {**extras.get(group, {}), **_seated_extras(seats, spec, group, carry)} for group in spec.groups
+    }
+    return {group: actions[group] for group in spec.groups}, with_seats, carry
+
+
+def update(
+    seated: SeatedTeam, state: SeatedActing, batch: Batch, key: Key, progress: Array
+) -> tuple[SeatedActing, dict[str, Array], PyTree]:
+    """The team's update from the steps of its own agents. Partners stay as they are."""
+    transitions = {}
+    for group, steps in batch.transitions.items():
+        transitions[group] = learned_steps(steps)
+        if batch.final is None:  # from replay; if no critic reads it, the compiler removes it
+            key_next = jax.random.fold_in(key, list(seated.spec.groups).index(group))
+            action = partners_next_action(seated.seats, group, state.partners, steps, key_next)
+            extras = transitions[group].extras | {NEXT_ACTION: action}
+            transitions[group] = dataclasses.replace(transitions[group], extras=extras)
+    batch = dataclasses.replace(batch, transitions=transitions)
+    own, metrics, priorities = seated.team.update(state.own, batch, key, progress)
+    return dataclasses.replace(state, own=own), metrics, priorities
+
+
 def seat_partners(team: Algorithm, seats: Sequence[Seat], spec: EnvSpec, *, rotate: bool = False) -> Algorithm:
     """`team` with partners in `seats`. The team plays and learns all groups but those that a seat takes as a whole.
 
-    The state is `SeatedActing`. `init` fills the partners' part with zeros, and their parameters are put in later. Each
-    group's extras also hold `OWN` and `SEATED`.
+    Its state is `SeatedActing`. Each group's extras also hold `OWN` and `SEATED`.
     """
-
-    def init(key: Key) -> SeatedActing:
-        # Only shapes, so that partners' parameters are not constants of the compiled program.
-        shapes = jax.eval_shape(lambda: tuple(tuple(partner.init(key) for partner in seat.partners) for seat in seats))
-        return SeatedActing(own=team.init(key), partners=jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes))
-
-    def acting(state: SeatedActing) -> SeatedActing:
-        return SeatedActing(own=team.acting(state.own), partners=state.partners)
-
-    def update(
-        state: SeatedActing, batch: Batch, key: Key, progress: Array
-    ) -> tuple[SeatedActing, dict[str, Array], PyTree]:
-        transitions = {}
-        for group, steps in batch.transitions.items():
-            transitions[group] = learned_steps(steps)
-            if batch.final is None:  # from replay; if no critic reads it, the compiler removes it
-                key_next = jax.random.fold_in(key, list(spec.groups).index(group))
-                action = partners_next_action(seats, group, state.partners, steps, key_next)
-                extras = transitions[group].extras | {NEXT_ACTION: action}
-                transitions[group] = dataclasses.replace(transitions[group], extras=extras)
-        batch = dataclasses.replace(batch, transitions=transitions)
-        own, metrics, priorities = team.update(state.own, batch, key, progress)
-        return dataclasses.replace(state, own=own), metrics, priorities
-
-    def initial_carry(num_envs: int) -> SeatedCarry:
-        undrawn = jnp.full(num_envs, -1, jnp.int32)
-        return SeatedCarry(
-            own=team.initial_carry(num_envs),
-            partners=tuple(tuple(partner.initial_carry(num_envs) for partner in seat.partners) for seat in seats),
-            drawn=(undrawn,) * len(seats),
-            offset=undrawn,
-        )
-
-    def act(
-        acting: SeatedActing, timestep: TimeStep, carry: SeatedCarry, key: Key, explore: bool
-    ) -> tuple[PyTree, PyTree, SeatedCarry]:
-        key_partners, key_draw = jax.random.split(jax.random.fold_in(key, 1))  # the team keeps its own key
-        carry = draw_seats(seats, spec, rotate, carry, timestep.last, key_draw)
-        actions, extras, own_carry = team.act(acting.own, timestep, carry.own, key, explore)
-        carries = []
-        for number, seat in enumerate(seats):
-            key_seat = jax.random.fold_in(key_partners, number)
-            places = taken_places(seat, spec.groups[seat.group].num_agents, carry.offset)
-            chosen, seat_carries = _act_by_drawn(
-                seat, acting.partners[number], timestep, carry.partners[number], carry.drawn[number], key_seat, explore
-            )
-            carries.append(seat_carries)
-            before = actions.get(seat.group)
-            actions[seat.group] = chosen if before is None else select(places, chosen, before)
-        carry = dataclasses.replace(carry, own=own_carry, partners=tuple(carries))
-        seated = {
-            group: {**extras.get(group, {}), **_seated_extras(seats, spec, group, carry)} for group in spec.groups
-        }
-        return {group: actions[group] for group in spec.groups}, seated, carry
-
+    seated = SeatedTeam(team=team, seats=tuple(seats), spec=spec, rotate=rotate)
     return Algorithm(
-        init=init,
-        acting=acting,
-        initial_carry=initial_carry,
-        act=act,
-        update=update,
+        init=partial(init, seated),
+        acting=partial(acting, seated),
+        initial_carry=partial(initial_carry, seated),
+        act=partial(act, seated),
+        update=partial(update, seated),
         sequence_length=team.sequence_length,
         groups=team.groups,
     )

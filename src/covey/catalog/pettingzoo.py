@@ -21,6 +21,14 @@ register_task(
     host=True,
 )
 register_task(
+    "pettingzoo/multiwalker_shared",
+    f"{MODULE}.sisl:Multiwalker",
+    config=f"{MODULE}.sisl:MultiwalkerConfig",
+    fields={"reward": "shared"},
+    description="PettingZoo: bipedal walkers carry a package together, each rewarded by the mean of their rewards",
+    host=True,
+)
+register_task(
     "pettingzoo/pursuit",
     f"{MODULE}.sisl:Pursuit",
     config=f"{MODULE}.sisl:PursuitConfig",

@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import flashbax
@@ -50,6 +51,84 @@ class Replay(Source):
     in_host: bool = False  # the state's `HOST_PART` is in the host's memory
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Store:
+    """Keeps steps, dicts of arrays `[B, T, …]`; a state's `buffer` is Flashbax's.
+
+    init(steps [B]) -> state
+    add(state, steps) -> state
+    sample(state, key) -> (Flashbax's sample, steps [N, L, …])
+    """
+
+    init: Callable[[PyTree], PyTree]
+    add: Callable[[PyTree, PyTree], PyTree]
+    sample: Callable[[PyTree, Key], tuple[Any, PyTree]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rows:
+    """What the functions below share: Flashbax's buffer, the store of the steps, and how environments' rows are read.
+
+    length  steps of each environment that fit
+    """
+
+    config: BufferConfig
+    buffer: Any
+    store: Store
+    num_envs: int
+    sequence_length: int
+    length: int
+    device_axis: str | None = None
+
+
+def init(rows: Rows, transitions: Transitions) -> PyTree:
+    """An empty state for transitions of the shapes of these, which are of one step `[B, …]`."""
+    return rows.store.init(pack(transitions))
+
+
+def add(rows: Rows, state: PyTree, transitions: Transitions) -> PyTree:
+    """The state with `transitions [T, B, …]` behind what is there. The oldest make room."""
+    added = rows.store.add(state, jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), pack(transitions)))
+    if not rows.config.prioritised:
+        return added
+    num_steps = next(iter(transitions.values())).last.shape[0]
+    starts = (state["buffer"].current_index - rows.sequence_length + 1 + jnp.arange(num_steps)) % rows.length
+    new = (jnp.arange(rows.num_envs)[:, None] * rows.length + starts).reshape(-1)
+    tree = sum_tree.with_new(added["buffer"].sum_tree_state, new)
+    return added | {"buffer": added["buffer"].replace(sum_tree_state=tree)}
+
+
+def sample(rows: Rows, state: PyTree, key: Key) -> Sample:
+    """N sequences `[L, N, …]`, with priorities also their weights `[N]`."""
+    sampled, steps = rows.store.sample(state, key)
+    transitions = unpack(jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps))
+    if not rows.config.prioritised:
+        return Sample(batch=Batch(transitions=transitions), indices=None)
+    weight = importance(sampled.probabilities, rows.config.importance_exponent, rows.device_axis)
+    return Sample(batch=Batch(transitions=transitions, weight=weight), indices=sampled.indices)
+
+
+def can_sample(rows: Rows, state: PyTree) -> Array:
+    """Whether there is enough for a sample."""
+    enough: Array = rows.buffer.can_sample(state["buffer"])
+    return enough
+
+
+def held(rows: Rows, state: PyTree) -> Array:
+    """How many steps of each environment are stored."""
+    return jnp.where(state["buffer"].is_full, rows.length, state["buffer"].current_index)
+
+
+def set_priorities(rows: Rows, state: PyTree, sample: Sample, priorities: Array) -> PyTree:
+    """The state with new priorities `[N]` for the sequences of a sample."""
+    if not rows.config.prioritised:
+        return state
+    assert sample.indices is not None and sample.batch.weight is not None
+    values = (priorities + LEAST_PRIORITY) ** rows.config.priority_exponent
+    tree = sum_tree.with_values(state["buffer"].sum_tree_state, sample.indices, values, where=sample.batch.weight > 0)
+    return state | {"buffer": state["buffer"].replace(sum_tree_state=tree)}
+
+
 def make_replay(
     config: BufferConfig, *, num_envs: int, sequence_length: int, num_devices: int = 1, device_axis: str | None = None
 ) -> Replay:
@@ -69,73 +148,28 @@ def make_replay(
     else:
         buffer = flashbax.make_trajectory_buffer(**arguments)
     in_host = config.place is Place.host
-    store = _in_host_memory(buffer, num_envs, length) if in_host else _in_device_memory(buffer)
-
-    def init(transitions: Transitions) -> PyTree:
-        return store.init(pack(transitions))
-
-    def add(state: PyTree, transitions: Transitions) -> PyTree:
-        added = store.add(state, jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), pack(transitions)))
-        if not config.prioritised:
-            return added
-        num_steps = next(iter(transitions.values())).last.shape[0]
-        starts = (state["buffer"].current_index - sequence_length + 1 + jnp.arange(num_steps)) % length
-        new = (jnp.arange(num_envs)[:, None] * length + starts).reshape(-1)
-        tree = sum_tree.with_new(added["buffer"].sum_tree_state, new)
-        return added | {"buffer": added["buffer"].replace(sum_tree_state=tree)}
-
-    def sample(state: PyTree, key: Key) -> Sample:
-        sampled, steps = store.sample(state, key)
-        transitions = unpack(jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps))
-        if not config.prioritised:
-            return Sample(batch=Batch(transitions=transitions), indices=None)
-        weight = importance(sampled.probabilities, config.importance_exponent, device_axis)
-        return Sample(batch=Batch(transitions=transitions, weight=weight), indices=sampled.indices)
-
-    def can_sample(state: PyTree) -> Array:
-        enough: Array = buffer.can_sample(state["buffer"])
-        return enough
-
-    def held(state: PyTree) -> Array:
-        return jnp.where(state["buffer"].is_full, length, state["buffer"].current_index)
-
-    def set_priorities(state: PyTree, sample: Sample, priorities: Array) -> PyTree:
-        if not config.prioritised:
-            return state
-        assert sample.indices is not None and sample.batch.weight is not None
-        values = (priorities + LEAST_PRIORITY) ** config.priority_exponent
-        tree = sum_tree.with_values(
-            state["buffer"].sum_tree_state, sample.indices, values, where=sample.batch.weight > 0
-        )
-        return state | {"buffer": state["buffer"].replace(sum_tree_state=tree)}
-
+    rows = Rows(
+        config=config,
+        buffer=buffer,
+        store=_in_host_memory(buffer, num_envs, length) if in_host else _in_device_memory(buffer),
+        num_envs=num_envs,
+        sequence_length=sequence_length,
+        length=length,
+        device_axis=device_axis,
+    )
     return Replay(
-        init=init,
-        add=add,
-        can_sample=can_sample,
-        held=held,
-        sample=sample,
-        set_priorities=set_priorities,
+        init=partial(init, rows),
+        add=partial(add, rows),
+        can_sample=partial(can_sample, rows),
+        held=partial(held, rows),
+        sample=partial(sample, rows),
+        set_priorities=partial(set_priorities, rows),
         length=length,
         in_host=in_host,
     )
 
 
 # --------------------------------------------------------------------------------------------------- where steps are
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Store:
-    """Keeps steps, dicts of arrays `[B, T, …]`; a state's `buffer` is Flashbax's.
-
-    init(steps [B]) -> state
-    add(state, steps) -> state
-    sample(state, key) -> (Flashbax's sample, steps [N, L, …])
-    """
-
-    init: Callable[[PyTree], PyTree]
-    add: Callable[[PyTree, PyTree], PyTree]
-    sample: Callable[[PyTree, Key], tuple[Any, PyTree]]
 
 
 def _in_device_memory(buffer: Any) -> Store:

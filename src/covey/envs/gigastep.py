@@ -26,6 +26,7 @@ import numpy as np
 
 from covey.envs.base import Actions, SuiteConfig, first_step, next_step
 from covey.errors import MissingPackage, UsageError
+from covey.fields import field, whole
 from covey.types import ActionSpec, Array, Continuous, Discrete, EnvSpec, GroupSpec, Key, MetricSpec, PyTree, TimeStep
 
 HOW = (
@@ -45,7 +46,8 @@ class GigastepConfig(SuiteConfig):
     pixels: bool = False  # agents see a picture [84, 84, 3] instead of a vector
     obstacles: bool = False  # there are boxes to crash into
     continuous_actions: bool = True  # turning, diving and throttle, from -1 to 1; false: one of 27 combinations
-    path: str | None = None  # folder with the package gigastep; null: COVEY_GIGASTEP, or an installed package
+    # folder with the package gigastep; null: COVEY_GIGASTEP, or an installed package
+    path: str | None = field(None, code=whole)
 
     @property
     def name(self) -> str:

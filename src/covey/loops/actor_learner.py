@@ -26,20 +26,21 @@ from jax.sharding import PartitionSpec as P
 from covey.algorithms.seats import learned_part, with_learned_part
 from covey.envs.batch import BatchedEnv
 from covey.envs.host.env import simulator_of
-from covey.envs.host.pool import Pool, check_workers, num_cores, print_warning
-from covey.loops.base import DEVICE_AXIS, Loop, LoopInputs, Sizes, StatePart, num_bytes
+from covey.envs.host.pool import check_workers, num_cores, print_warning
+from covey.errors import MissingExtra
+from covey.loops.base import DEVICE_AXIS, Elsewhere, Loop, LoopInputs, Sizes, StatePart, num_bytes
 from covey.loops.collectors import (
     Cancelled,
     Collected,
     Collecting,
     Collector,
-    CompiledCollector,
-    PoolCollector,
+    Collectors,
     example_batch,
     example_saved,
+    make_collector,
 )
-from covey.loops.config import ActorLearnerConfig, ActorReplayConfig, ActorsConfig
-from covey.loops.learning import ReplayLearning, make_learning
+from covey.loops.config import ActorLearnerConfig, ActorReplayConfig, ActorsConfig, Where
+from covey.loops.learning import make_learning
 from covey.loops.online import (
     PLACES,
     OnlineTraining,
@@ -302,33 +303,39 @@ def batch_on_devices(batch: Batch, devices: list[Any]) -> Batch:
 
 def build_actor_learner(inputs: LoopInputs) -> Loop:
     """The registered loop: an iteration updates once, from a batch. `inputs.config` is `ActorLearnerConfig`."""
-    return _from_inputs(inputs, None)
+    return _from_inputs(inputs, replay=False)
 
 
 def build_actor_replay(inputs: LoopInputs) -> Loop:
     """The registered loop that learns from replay. `inputs.config` is `ActorReplayConfig`."""
-    return _from_inputs(inputs, make_learning(inputs.config, inputs.algorithm, len(inputs.devices)))
+    return _from_inputs(inputs, replay=True)
 
 
-def _from_inputs(inputs: LoopInputs, learning: ReplayLearning | None) -> Loop:
+def _from_inputs(inputs: LoopInputs, replay: bool) -> Loop:
+    elsewhere = inputs.elsewhere
+    if elsewhere is not None:
+        elsewhere = dataclasses.replace(elsewhere, make=partial(collecting_elsewhere, elsewhere.make, replay))
+    return make_actor_loop(training_from(inputs, replay), inputs.config, elsewhere)
+
+
+def training_from(inputs: LoopInputs, replay: bool) -> OnlineTraining:
+    """What the inputs of a loop make an iteration of; with `replay`, it learns from a buffer."""
     config: ActorLearnerConfig | ActorReplayConfig = inputs.config
-    training = OnlineTraining(
+    return OnlineTraining(
         env=BatchedEnv(env=inputs.env, num_envs=config.num_envs // len(inputs.devices)),
         algorithm=inputs.algorithm,
         rollout_length=config.rollout_length,
         schedule_frames=config.schedule_frames or config.frames,
         shaping_frames=config.shaping_frames,
-        replay_learning=learning,
+        replay_learning=make_learning(config, inputs.algorithm, len(inputs.devices)) if replay else None,  # type: ignore[arg-type]
         hooks=inputs.hooks,
         devices=inputs.devices,
     )
-    return make_actor_loop(training, config)
 
 
-def make_actor_loop(training: OnlineTraining, config: ActorLearnerConfig | ActorReplayConfig) -> Loop:
-    """The loop of a training whose batches are collected by actors."""
-    device = acting_device(training.devices)
-    collecting = Collecting(
+def collecting_for(training: OnlineTraining, config: ActorLearnerConfig | ActorReplayConfig) -> Collecting:
+    """What collects all batches of a training."""
+    return Collecting(
         env=training.env.env,
         algorithm=training.algorithm,
         act_with=_act_with(training),
@@ -336,20 +343,34 @@ def make_actor_loop(training: OnlineTraining, config: ActorLearnerConfig | Actor
         rollout_length=config.rollout_length,
         stagger=config.stagger,
         replay=training.replay_learning is not None,
-        device=device,
+        device=acting_device(training.devices),
         num_workers=workers_of(config.actors),
     )
+
+
+def collecting_elsewhere(make: Callable[[], LoopInputs], replay: bool) -> Collecting:
+    """`collecting_for` in another process, where `make` gives the inputs."""
+    inputs = make()
+    return collecting_for(training_from(inputs, replay), inputs.config)
+
+
+def make_actor_loop(
+    training: OnlineTraining,
+    config: ActorLearnerConfig | ActorReplayConfig,
+    elsewhere: Elsewhere | None = None,
+) -> Loop:
+    """The loop of a training whose batches actors collect; `elsewhere` makes `collecting_for` it."""
+    collecting = collecting_for(training, config)
+    collectors = find_collectors(collecting, config.actors, elsewhere)
     parts = ActorTraining(
         training=training,
         actors=config.actors,
-        make_collector=partial(make_collector, collecting, config.actors),
-        example_saved=partial(zeros_of, partial(example_saved, collecting)),
+        make_collector=collectors.make,
+        example_saved=partial(zeros_of, collectors.example_saved),
         # With a lag, actors are ahead of the learner, so their episodes are not those of its iteration.
-        saves_episodes=config.actors.lag == 0 and bool(jax.eval_shape(partial(example_saved, collecting))),
-        acting_device=device,
+        saves_episodes=config.actors.lag == 0 and bool(jax.eval_shape(collectors.example_saved)),
+        acting_device=collecting.device,
     )
-    if simulator_of(training.env.env) is not None:
-        check_workers(workers_of(config.actors))
     loop = ActorLearner(parts)
     in_host = training.replay_learning is not None and training.replay_learning.replay.in_host
     shardings = state_shardings(training.devices, in_host)
@@ -357,7 +378,7 @@ def make_actor_loop(training: OnlineTraining, config: ActorLearnerConfig | Actor
     saved = {name: part for name, part in state_parts(training.replay_learning).items() if name != "actor"}
     saved["clock"] = StatePart(label="clock", seed_axis={"key": 0, "iteration": None, "actor": 0})
     if parts.saves_episodes:
-        saved[SIMULATORS] = StatePart(label="episodes")
+        saved[SIMULATORS] = StatePart(label="episodes", may_differ=True)
     return Loop(
         init=jax.jit(partial(init_state, training, collecting), out_shardings=shardings),
         advance=loop.advance,
@@ -373,6 +394,24 @@ def make_actor_loop(training: OnlineTraining, config: ActorLearnerConfig | Actor
         frames_per_iteration=training.frames_per_iteration,
         sizes=partial(state_sizes, collecting, training),
     )
+
+
+def find_collectors(collecting: Collecting, actors: ActorsConfig, elsewhere: Elsewhere | None) -> Collectors:
+    """Where `actors` says that batches are collected."""
+    if actors.where is Where.local:
+        if simulator_of(collecting.env) is not None:
+            check_workers(workers_of(actors))
+        make = partial(make_collector, collecting, actors.step_seconds)
+        return Collectors(make=make, example_saved=partial(example_saved, collecting))
+    if elsewhere is None:
+        raise ValueError("actors=ray is not possible: this loop does not say how its actors are made elsewhere")
+    try:
+        from covey.loops.ray_actors import ray_collectors
+    except ModuleNotFoundError as error:
+        if error.name != "ray":
+            raise
+        raise MissingExtra("actors=ray", "ray") from error
+    return ray_collectors(collecting, actors, elsewhere)
 
 
 def zeros_of(make: Callable[[], PyTree]) -> PyTree:
@@ -393,23 +432,8 @@ def _act_with(training: OnlineTraining) -> Callable[[Array], Algorithm]:
 
 
 def workers_of(actors: ActorsConfig) -> int:
-    """Processes that step simulators."""
-    return actors.num or num_cores()
-
-
-def make_collector(collecting: Collecting, actors: ActorsConfig) -> Collector:
-    """Collects in a pool of simulators, or in compiled environments."""
-    source = simulator_of(collecting.env)
-    if source is None:
-        return CompiledCollector(collecting)
-    pool = Pool(
-        source,
-        num_copies=collecting.num_envs,
-        num_workers=collecting.num_workers,
-        stagger=collecting.stagger,
-        seconds=actors.step_seconds,
-    )
-    return PoolCollector(collecting, pool)
+    """Processes that step simulators on this machine."""
+    return num_cores() if actors.num is None or actors.where is not Where.local else actors.num
 
 
 def acting_device(devices: list[Any]) -> Any:

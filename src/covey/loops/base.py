@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -24,6 +24,18 @@ DEVICE_AXIS = "devices"  # the name of the axis over devices, for collectives
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Elsewhere:
+    """How another process, of another machine perhaps, makes what this one has.
+
+    make      makes it; it can be pickled
+    modules   the files and folders of the user's own modules, which it needs
+    """
+
+    make: Callable[[], Any]
+    modules: Sequence[str] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class LoopInputs:
     """What a registered loop is made from: `make(inputs) -> Loop`.
 
@@ -34,6 +46,7 @@ class LoopInputs:
     devices         where to compute
     num_seeds       seeds that train in one program; with 1, nothing has an axis of seeds
     compile_steps   compile the environments' steps even under `jax.disable_jit`
+    elsewhere       how another process makes these, for one device of its CPU
     """
 
     config: Any
@@ -43,6 +56,7 @@ class LoopInputs:
     devices: list[Any]
     num_seeds: int = 1
     compile_steps: bool = False
+    elsewhere: Elsewhere | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,12 +79,14 @@ class StatePart:
     seed_axis   if several seeds train at once, the axis of the seeds in its leaves; None if all share one value; a dict
                 for a part that is a dict
     by_device   its leaves are split over the devices, so it fits only the number of devices that it was saved with
+    may_differ  a run may continue without it, where the saved one has another structure or there is none
     left_out    None if checkpoints hold it; otherwise what to tell a user whose run resumes without it
     """
 
     label: str
     seed_axis: Any = 0
     by_device: bool = False
+    may_differ: bool = False
     left_out: str | None = None
 
 

@@ -7,7 +7,7 @@ returns batches like those of the online loop's `collect`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -91,6 +91,14 @@ class Collecting:
         return self.rollout_length if self.replay else self.algorithm.sequence_length or self.rollout_length
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Collectors:
+    """A way to collect: what makes a collector, and what that one saves, for its shapes."""
+
+    make: Callable[[], Collector]
+    example_saved: Callable[[], PyTree]
+
+
 # ---------------------------------------------------------------------------------------------- compiled environments
 
 
@@ -157,16 +165,28 @@ class Chosen:
     extras: dict[str, dict[str, PyTree]]
 
 
-@pytree
-class Rollout:
-    """What a half has collected of a batch so far: `[T, b, …]`, with zeros in the steps to come.
+class Rows:
+    """What all copies did and showed in a batch, `[T, N, …]`, in the host's memory: on a device, a program that keeps a
+    step costs more than acting."""
 
-    lost   the copy's episode was lost at this step, so none of its steps is learned from
-    """
+    def __init__(self, num_steps: int, num_copies: int):
+        self._size = num_steps, num_copies
+        self._rows: list[np.ndarray] = []
+        self._structure: Any = None
 
-    transitions: dict[str, Transition]
-    lost: Array
-    sums: EpisodeSums
+    def write(self, step: int, part: slice, tree: PyTree) -> None:
+        """Keeps a step of some copies."""
+        leaves, structure = jax.tree.flatten(tree)
+        if self._structure is None:
+            self._structure = structure
+            self._rows = [np.zeros((*self._size, *leaf.shape[1:]), leaf.dtype) for leaf in leaves]
+        for row, leaf in zip(self._rows, leaves, strict=True):
+            row[step, part] = leaf
+
+    @property
+    def tree(self) -> Any:
+        """All of them."""
+        return jax.tree.unflatten(self._structure, self._rows)
 
 
 class PoolCollector:
@@ -177,10 +197,9 @@ class PoolCollector:
         self._device = collecting.device
         self._show = jax.jit(partial(show_first, collecting))
         self._act = jax.jit(partial(act_in_half, collecting))
-        self._record = jax.jit(partial(record_step, collecting), donate_argnums=(0, 2))
-        self._join = jax.jit(partial(join_halves, collecting))
+        self._act_on = jax.jit(partial(act_on_answer, collecting))
+        self._finish = jax.jit(partial(finish_batch, collecting))
         self._halves: list[Half] = []
-        self._rollouts: list[Rollout] = []
         self._counted = (0, 0)
         self._cancelled = False
 
@@ -193,37 +212,33 @@ class PoolCollector:
     def collect(self, acting: PyTree, key: Key, at_random: bool) -> Collected:
         collecting, pool = self._collecting, self._pool
         pool.renew()
+        answers, acts = (Rows(collecting.rollout_length, collecting.num_envs) for _ in range(2))
         key, flag = self._put(key), np.bool_(at_random)
-        carries: list[list[PyTree]] = [[] for _ in self._halves]
-        chosen: list[Chosen | None] = [None] * pool.num_halves
+        carries = [half.carry for half in self._halves]
+        kept: list[list[PyTree]] = [[] for _ in self._halves]  # before each sequence
         for step in range(collecting.rollout_length + 1):
             if self._cancelled:
                 raise Cancelled
-            for number in range(pool.num_halves):
-                if step > 0:
-                    self._receive(number, step - 1, chosen[number])
+            for number, part in enumerate(pool.halves):
+                if step:
+                    answer = pool.receive(number)
+                    answers.write(step - 1, part, answer)
                 if step == collecting.rollout_length:
                     continue
                 if step % collecting.sequence_length == 0:
-                    carries[number].append(self._halves[number].carry)
-                place = np.int32(step * pool.num_halves + number)
-                self._halves[number], chosen[number] = self._act(acting, self._halves[number], key, place, flag)
-                pool.send(number, jax.tree.map(np.asarray, chosen[number].actions))  # type: ignore[union-attr]
-        batch, sums = self._join(self._halves, self._rollouts, carries)
-        self._rollouts = []  # with one half, the batch is made of the same arrays
+                    kept[number].append(carries[number])
+                draw = key, np.int32(step * pool.num_halves + number), flag
+                if step:
+                    carries[number], chosen = self._act_on(acting, answer, carries[number], *draw)
+                else:
+                    half, chosen = self._act(acting, self._halves[number], *draw)
+                    carries[number] = half.carry
+                pool.send(number, {name: np.asarray(action) for name, action in chosen.actions.items()})
+                acts.write(step, part, chosen)
+        self._halves, batch, sums = self._finish(self._halves, answers.tree, acts.tree, carries, kept)
         before, self._counted = self._counted, (pool.restarts, pool.dropped_episodes)
         restarts, dropped = (now - then for now, then in zip(self._counted, before, strict=True))
         return Collected(batch=batch, sums=sums, restarts=restarts, dropped_episodes=dropped)
-
-    def _receive(self, number: int, step: int, chosen: Any) -> None:
-        answer = self._put(self._pool.receive(number))
-        if len(self._rollouts) <= number:
-            shapes = jax.eval_shape(partial(empty_rollout, self._collecting), self._halves[number], chosen, answer)
-            with jax.default_device(self._device):
-                self._rollouts.append(self._put(jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)))
-        self._halves[number], self._rollouts[number] = self._record(
-            self._halves[number], chosen, self._rollouts[number], answer, np.int32(step)
-        )
 
     def _put(self, tree: PyTree) -> Any:
         return jax.device_put(tree, self._device)
@@ -277,84 +292,123 @@ def act_in_half(
     return dataclasses.replace(half, carry=carry), Chosen(actions=actions, extras=extras)
 
 
-def record_step(
-    collecting: Collecting, half: Half, chosen: Chosen, rollout: Rollout, answer: Answer, step: Array
-) -> tuple[Half, Rollout]:
-    """Writes the result of the last actions as step number `step` of the batch."""
-    spec = collecting.env.spec
+def shown_after(collecting: Collecting, answer: Answer) -> TimeStep:
+    """What the algorithm is shown after a step `[b]`. A new episode begins where the old one was lost, and no value
+    reaches from one into the other."""
     after = seen_by_algorithm(collecting.env, answer.timestep)
-    episodes = add_step(half.episodes, score_played(after, played_by_team(chosen.extras)), spec)
-    ended = sum_ended(episodes, after.last)
-    # Where an episode was lost a new one begins, and no value may be bootstrapped across that.
-    after = dataclasses.replace(after, last=after.last | answer.dropped, truncated=after.truncated | answer.dropped)
+    return dataclasses.replace(after, last=after.last | answer.dropped, truncated=after.truncated | answer.dropped)
+
+
+def act_on_answer(
+    collecting: Collecting, acting: PyTree, answer: Answer, carry: PyTree, key: Key, place: Array, at_random: Array
+) -> tuple[PyTree, Chosen]:
+    """The carry and the actions after an answer, as `act_in_half`."""
+    algorithm = collecting.act_with(at_random)
+    key_act = jax.random.fold_in(key, place)
+    actions, extras, carry = algorithm.act(acting, shown_after(collecting, answer), carry, key_act, collecting.explore)
+    return carry, Chosen(actions=actions, extras=extras)
+
+
+def finish_batch(
+    collecting: Collecting,
+    halves: list[Half],
+    answers: Answer,
+    acts: Chosen,
+    carries: list[PyTree],
+    kept: list[list[PyTree]],
+) -> tuple[list[Half], Batch, EpisodeSums]:
+    """The halves after a batch, the batch `[T, N, …]` without the episodes that were lost, and those that ended in it.
+
+    `halves` are as they were before it, `carries` of each as they are after it, `kept` as they were before each of its
+    sequences.
+    """
+    first = jax.tree.map(lambda *parts: jnp.concatenate(parts), *halves)
+    after = jax.vmap(partial(shown_after, collecting))(answers)
+    before = jax.tree.map(lambda start, later: jnp.concatenate([start[None], later[:-1]]), first.timestep, after)
     transitions = {
-        group: make_transition(group, half.timestep, action, chosen.extras[group], after)
-        for group, action in chosen.actions.items()
+        group: make_transition(group, before, action, acts.extras[group], after)
+        for group, action in acts.actions.items()
     }
-    written = jax.tree.map(
-        lambda rows, row: jax.lax.dynamic_update_index_in_dim(rows, row, step, 0),
-        (rollout.transitions, rollout.lost),
-        (transitions, answer.dropped),
-    )
-    sums = jax.tree.map(jnp.add, rollout.sums, ended)
-    half = Half(timestep=after, carry=half.carry, episodes=restart_episodes(episodes, after.last, spec))
-    return half, Rollout(transitions=written[0], lost=written[1], sums=sums)
-
-
-def empty_rollout(collecting: Collecting, half: Half, chosen: Chosen, answer: Answer) -> Rollout:
-    """A rollout of zeros."""
-    after = seen_by_algorithm(collecting.env, answer.timestep)
-    steps = {
-        group: make_transition(group, half.timestep, action, chosen.extras[group], after)
-        for group, action in chosen.actions.items()
-    }
-
-    def rows(x: Array) -> Array:
-        return jnp.zeros((collecting.rollout_length, *x.shape), x.dtype)
-
-    sums = sum_ended(half.episodes, after.last)
-    return Rollout(transitions=jax.tree.map(rows, steps), lost=rows(answer.dropped), sums=sums)
-
-
-def join_halves(
-    collecting: Collecting, halves: list[Half], rollouts: list[Rollout], carries: list[list[PyTree]]
-) -> tuple[Batch, EpisodeSums]:
-    """The batch `[T, B, …]` of all copies, in which lost episodes count nowhere."""
-    transitions = [without_lost(rollout) for rollout in rollouts]
-    joined = jax.tree.map(lambda *parts: jnp.concatenate(parts, axis=1), *transitions)
-    sums = jax.tree.map(lambda *parts: sum(parts), *(rollout.sums for rollout in rollouts))
-    if collecting.replay:
-        return Batch(transitions=joined), sums
-
-    def join(*parts: Array) -> Array:
-        return jnp.concatenate(parts, axis=0)
-
-    of_sequences = [
-        jax.tree.map(join, *(learned_carry(own[sequence]) for own in carries)) for sequence in range(len(carries[0]))
+    episodes, sums = follow_episodes(collecting, first.episodes, after, answers, acts)
+    final: TimeStep = jax.tree.map(lambda rows: rows[-1], after)
+    ends = np.cumsum([half.timestep.last.shape[0] for half in halves])[:-1].tolist()
+    shown, played = (split_copies(tree, ends) for tree in (final, episodes))
+    halves = [
+        Half(timestep=timestep, carry=carry, episodes=own)
+        for timestep, carry, own in zip(shown, carries, played, strict=True)
     ]
+    transitions = without_lost(transitions, answers.dropped)
+    if collecting.replay:
+        return halves, Batch(transitions=transitions), sums
     batch = Batch(
-        transitions=joined,
-        carries=jax.tree.map(lambda *sequences: jnp.stack(sequences), *of_sequences),
-        final=jax.tree.map(join, *(half.timestep for half in halves)),
-        final_carry=jax.tree.map(join, *(learned_carry(half.carry) for half in halves)),
+        transitions=transitions,
+        carries=jax.tree.map(
+            lambda *sequences: jnp.stack(sequences), *(join_carries(sequence) for sequence in zip(*kept, strict=True))
+        ),
+        final=final,
+        final_carry=join_carries(carries),
     )
-    return batch, sums
+    return halves, batch, sums
 
 
-def without_lost(rollout: Rollout) -> dict[str, Transition]:
-    """The transitions, with nobody alive in the steps of lost episodes, so that these have no weight in any loss."""
-    first = next(iter(rollout.transitions.values()))
+def follow_episodes(
+    collecting: Collecting, episodes: Episodes, after: TimeStep, answers: Answer, acts: Chosen
+) -> tuple[Episodes, EpisodeSums]:
+    """The statistics of running episodes `[N]` after the steps `[T, N]`, and the sums of those that ended. Episodes
+    that were lost are in neither."""
+    spec = collecting.env.spec
+
+    def step(episodes: Episodes, inputs: tuple[TimeStep, Array, Chosen]) -> tuple[Episodes, EpisodeSums]:
+        timestep, ended, chosen = inputs
+        episodes = add_step(episodes, score_played(timestep, played_by_team(chosen.extras)), spec)
+        return restart_episodes(episodes, timestep.last, spec), sum_ended(episodes, ended)
+
+    episodes, sums = jax.lax.scan(step, episodes, (after, answers.timestep.last, acts))
+    return episodes, jax.tree.map(lambda x: x.sum(axis=0), sums)
+
+
+def join_carries(carries: Sequence[PyTree]) -> PyTree:
+    """The carries of all halves as one, of what learns."""
+    return jax.tree.map(lambda *parts: jnp.concatenate(parts), *map(learned_carry, carries))
+
+
+def split_copies(tree: PyTree, ends: list[int]) -> list[Any]:
+    """The inverse of joining halves, which end at the copies `ends`."""
+    leaves, structure = jax.tree.flatten(tree)
+    parts = [jnp.split(leaf, ends) for leaf in leaves]
+    return [jax.tree.unflatten(structure, [part[number] for part in parts]) for number in range(len(ends) + 1)]
+
+
+def without_lost(transitions: dict[str, Transition], dropped: Array) -> dict[str, Transition]:
+    """The transitions, in which nobody is alive in the steps of episodes that were `dropped [T, N]` at some step: they
+    weigh nothing in any loss."""
+    first = next(iter(transitions.values()))
 
     def back(lost_later: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
         lost, last = step
         lost = lost | (lost_later & ~last)
         return lost, lost
 
-    _, lost = jax.lax.scan(back, jnp.zeros_like(rollout.lost[0]), (rollout.lost, first.last), reverse=True)
+    _, lost = jax.lax.scan(back, jnp.zeros_like(dropped[0]), (dropped, first.last), reverse=True)
     return {
-        group: dataclasses.replace(part, alive=part.alive & ~lost[..., None])
-        for group, part in rollout.transitions.items()
+        group: dataclasses.replace(part, alive=part.alive & ~lost[..., None]) for group, part in transitions.items()
     }
+
+
+def make_collector(collecting: Collecting, step_seconds: float, warn: Callable[[str], None] | None = None) -> Collector:
+    """Collects in a pool of simulators, or in compiled environments. `warn` is told of processes that are replaced."""
+    source = simulator_of(collecting.env)
+    if source is None:
+        return CompiledCollector(collecting)
+    pool = Pool(
+        source,
+        num_copies=collecting.num_envs,
+        num_workers=collecting.num_workers,
+        stagger=collecting.stagger,
+        seconds=step_seconds,
+        warn=warn,
+    )
+    return PoolCollector(collecting, pool)
 
 
 # ------------------------------------------------------------------------------------------------------------- shapes
@@ -369,12 +423,13 @@ def example_batch(collecting: Collecting, learner: PyTree) -> tuple[Batch, Episo
         return _collect_compiled(collecting, env, acting, actor, key, jnp.zeros((), bool))[1:]
     answer = example_answer(source, collecting.num_envs)
     half = show_first(collecting, answer.timestep)
-    before = half.carry
-    half, chosen = act_in_half(collecting, acting, half, key, jnp.zeros((), jnp.int32), jnp.zeros((), bool))
-    rollout = empty_rollout(collecting, half, chosen, answer)
-    half, rollout = record_step(collecting, half, chosen, rollout, answer, jnp.zeros((), jnp.int32))
-    num_sequences = collecting.rollout_length // collecting.sequence_length
-    return join_halves(collecting, [half], [rollout], [[before] * num_sequences])
+    carry, chosen = act_on_answer(
+        collecting, acting, answer, half.carry, key, jnp.zeros((), jnp.int32), jnp.zeros((), bool)
+    )
+    length = collecting.rollout_length
+    answers, acts = jax.tree.map(lambda x: jnp.broadcast_to(x, (length, *x.shape)), (answer, chosen))
+    kept = [[half.carry] * (length // collecting.sequence_length)]
+    return finish_batch(collecting, [half], answers, acts, [carry], kept)[1:]
 
 
 def example_saved(collecting: Collecting) -> dict[str, Any]:

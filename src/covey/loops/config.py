@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
@@ -217,6 +218,10 @@ class Where(enum.Enum):
     """Where actors step environments."""
 
     local = "in processes of this machine"
+    ray = "in a Ray cluster"
+
+
+ADDRESS = re.compile(r"[\w.-]+:\d{1,5}")  # HOST:PORT
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -224,20 +229,36 @@ class ActorsConfig:
     """Fields of `actors`: how environments are stepped beside the learner."""
 
     where: Where = field(Where.local, identity=False, resumable=True, compared=False)  # where actors step environments
-    # processes that step simulators; null: one for each core
+    # with where=ray: HOST:PORT of the Ray cluster; null: a Ray of its own on this machine, which ends with the command
+    address: str | None = field(None, identity=False, resumable=True, compared=False)
+    # processes that step simulators; null: one for each core. With where=ray: actors, which share the environments;
+    # null: as many as the cluster has CPUs for
     num: int | None = field(None, identity=False, resumable=True, compared=False)
+    # with where=ray: processes that step simulators in each actor, which claims as many CPUs; null: one
+    processes: int | None = field(None, identity=False, resumable=True, compared=False)
     # how many updates the acting parameters are behind. 0: collecting and learning take turns, and the same run gives
     # the same bits. 1 or more: they overlap, and batches are collected with parameters that much older
     lag: int = 0
     # seconds that a process may take to step its copies, before it counts as hanging and is replaced
     step_seconds: float = field(60.0, identity=False, resumable=True, compared=False)
-    # copies that play evaluations; each plays several episodes if there are fewer copies than episodes
+    # with an address: seconds to wait until the Ray cluster answers and has a CPU for every actor; null: 30
+    connect_seconds: float | None = field(None, identity=False, resumable=True, compared=False)
+    # copies that play evaluations, in processes of this machine; each plays several episodes if there are fewer copies
+    # than episodes
     evaluation_copies: int = field(16, resumable=True, compared=False)
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "num", "evaluation_copies")
+        at_least(self, 1, "num", "processes", "evaluation_copies")
         at_least(self, 0, "lag")
-        above_zero(self, "step_seconds")
+        above_zero(self, "step_seconds", "connect_seconds")
+        for name, other in (("address", "where=ray"), ("processes", "where=ray"), ("connect_seconds", "an address")):
+            missing = self.where is not Where.ray if other == "where=ray" else self.address is None
+            if getattr(self, name) is not None and missing:
+                raise ValueError(f"{name}={getattr(self, name)} has no effect without {other}")
+        if self.address is not None and not (
+            ADDRESS.fullmatch(self.address) and 0 < int(self.address.rpartition(":")[2]) < 65536
+        ):
+            raise ValueError(f"address takes HOST:PORT, as in 10.0.0.1:6379, not '{self.address}'")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -246,6 +267,12 @@ class ActorLoopConfig(CollectingConfig):
 
     num_envs: int = 16
     actors: ActorsConfig = dataclasses.field(default_factory=ActorsConfig)  # how environments are stepped
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        num = self.actors.num or 1
+        if self.actors.where is Where.ray and num > self.num_envs:
+            raise ValueError(f"actors.num={num} actors are more than num_envs={self.num_envs} environments")
 
     @property
     def acting(self) -> ActorsConfig | None:

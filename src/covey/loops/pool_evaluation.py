@@ -59,13 +59,16 @@ class PoolEvaluation:
         self._act = jax.jit(partial(act_in_half, collecting))
         self._follow = jax.jit(partial(follow_episodes, env, scored))
         self._pool: Pool | None = None
+        self._playing = threading.Lock()  # one evaluation may be asked for while another is played
 
     def __call__(self, learner: PyTree, key: Key) -> Any:
         future: Future[dict[str, np.ndarray]] = Future()
 
         def run() -> None:
             try:
-                future.set_result(self.play(learner, key))
+                with self._playing:
+                    values = self.play(learner, key)
+                future.set_result(values)
             except BaseException as error:
                 future.set_exception(error)
 

@@ -45,15 +45,18 @@ class Distribution:
     noise_size: int = 0
 
 
-def make_distribution(action: ActionSpec) -> Distribution:
-    """The distribution that fits `action`: masked categorical, several of them, or tanh-normal to the bounds."""
+def make_distribution(action: ActionSpec, initial_scale: float = 1.0) -> Distribution:
+    """The distribution that fits `action`: masked categorical, several of them, or tanh-normal to the bounds.
+
+    `initial_scale` is the tanh-normal's where the head gives zeros.
+    """
     match action:
         case Discrete(num_actions):
             return _make_categorical(num_actions)
         case MultiDiscrete(num_actions):
             return _make_multi_categorical(num_actions)
         case Continuous():
-            return _make_tanh_normal(action)
+            return _make_tanh_normal(action, initial_scale)
 
 
 # ---------------------------------------------------------------------------------------------------- categorical
@@ -135,10 +138,10 @@ def _make_multi_categorical(num_actions: tuple[int, ...]) -> Distribution:
 # ---------------------------------------------------------------------------------------------------- tanh-normal
 
 
-def location_and_scale(parameters: Array) -> tuple[Array, Array]:
-    """Splits a head's outputs into location and scale. An output of 0 gives a scale of 1, and none less than 0.01."""
+def location_and_scale(parameters: Array, initial_scale: float = 1.0) -> tuple[Array, Array]:
+    """Splits a head's outputs into location and scale. An output of 0 gives `initial_scale`, none less than 0.01."""
     location, raw_scale = jnp.split(jnp.moveaxis(parameters, -1, 0), 2)  # as in `log_probabilities`
-    scale = jax.nn.softplus(raw_scale + math.log(math.expm1(1.0 - MIN_SCALE))) + MIN_SCALE
+    scale = jax.nn.softplus(raw_scale + math.log(math.expm1(initial_scale - MIN_SCALE))) + MIN_SCALE
     return jnp.moveaxis(location, 0, -1), jnp.moveaxis(scale, 0, -1)
 
 
@@ -151,26 +154,29 @@ def tanh_normal_log_prob(location: Array, scale: Array, raw: Array, half_range: 
     return log_prob
 
 
-def _make_tanh_normal(action: Continuous) -> Distribution:
+def _make_tanh_normal(action: Continuous, initial_scale: float) -> Distribution:
     low, high = np.asarray(action.low, np.float32), np.asarray(action.high, np.float32)
     half_range = (high - low) / 2.0
 
+    def split(parameters: Array) -> tuple[Array, Array]:
+        return location_and_scale(parameters, initial_scale)
+
     def sample(parameters: Array, mask: Array | None, key: Key) -> Array:
-        location, scale = location_and_scale(parameters)
+        location, scale = split(parameters)
         return location + scale * random.normal(key, location.shape)
 
     def log_prob(parameters: Array, mask: Array | None, raw: Array) -> Array:
-        return tanh_normal_log_prob(*location_and_scale(parameters), raw, half_range)
+        return tanh_normal_log_prob(*split(parameters), raw, half_range)
 
     def entropy(parameters: Array, mask: Array | None, noise: Array | None) -> Array:
         assert noise is not None
-        location, scale = location_and_scale(parameters)
+        location, scale = split(parameters)
         return -tanh_normal_log_prob(location, scale, location + scale * noise, half_range)
 
     return Distribution(
         num_parameters=2 * action.size,
         sample=sample,
-        mode=lambda parameters, mask: location_and_scale(parameters)[0],
+        mode=lambda parameters, mask: split(parameters)[0],
         log_prob=log_prob,
         entropy=entropy,
         to_action=lambda raw: (jnp.tanh(raw) + 1.0) * half_range + low,

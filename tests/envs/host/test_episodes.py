@@ -78,6 +78,15 @@ def test_an_agent_terminates_once_and_earns_nothing_afterwards() -> None:
     assert shown[3]["last"] and shown[3]["truncated"], "the other agent was cut off"
 
 
+def test_shaping_is_beside_the_reward_and_nothing_for_the_dead() -> None:
+    episodes, row = make_episodes(dies_at=2, time_limit=4, shaping=0.5)
+    assert row["step"]["groups"]["agents"]["shaping"].tolist() == [0, 0]
+    shown = [step(episodes, row, 1, 1) for _ in range(4)]
+    np.testing.assert_array_equal([s["shaping"][0] for s in shown], [0.5, 0.5, 0, 0])
+    np.testing.assert_array_equal([s["shaping"][1] for s in shown], [0.5, 0.5, 0.5, 0.5])
+    np.testing.assert_array_equal([s["reward"][0] for s in shown], [1, 1, 0, 0])
+
+
 def test_an_episode_ends_when_nobody_is_alive() -> None:
     episodes, row = make_episodes(dies_at=2, num_agents=1)
     step(episodes, row, 0)
@@ -99,17 +108,26 @@ def test_an_agent_may_join_later() -> None:
     ("fails", "message"),
     [
         ("nan", "observations of group agents are not finite: nan"),
+        ("nan reward", "rewards of group agents are not finite: inf"),
+        ("nan state", "global state are not finite: nan"),
         ("shape", r"observations of group agents have shape \[2, 2\], not \[2, 3\]"),
         ("exits", r"step ended the process \(exit code 4\)"),
         ("raises", "step failed: ZeroDivisionError: division by zero"),
+        ("unshaped", "no shaping of group agents, though there was some before"),
     ],
 )
 def test_what_a_simulator_may_not_do(fails: str, message: str) -> None:
-    episodes, row = make_episodes(fails=fails)
+    episodes, row = make_episodes(fails=fails, time_limit=2, shaping=float(fails == "unshaped"))
     step(episodes, row, 0, 0)
     with pytest.raises(SimulatorError, match=message):
         step(episodes, row, 0, 0)
     assert episodes.place().startswith("copy 0, step ")
+
+
+def test_large_numbers_are_finite() -> None:
+    episodes, row = make_episodes(fails="large")
+    step(episodes, row, 0, 0)
+    assert step(episodes, row, 0, 0)["observation"].min() == np.finfo(np.float32).max
 
 
 def test_seeds_differ_between_copies_and_episodes_and_fit_31_bits() -> None:

@@ -104,6 +104,8 @@ ORACLES: dict[str, dict[str, Any]] = {
     "pettingzoo/pursuit": {},
     "pettingzoo/simple_spread": {},
     "pettingzoo/simple_world_comm": {"continuous_actions": False},
+    "pettingzoo/simple_speaker_listener": {},
+    "pettingzoo/simple_reference": {"continuous_actions": False},
 }
 
 
@@ -171,6 +173,23 @@ def test_multiwalker_reports_how_far_the_package_came_and_who_stands() -> None:
         falls = float(game.step["metrics"]["falls"])
         assert np.ptp(way) > 0.1 and not game.step["truncated"]
         assert 1 <= falls == 3 - float(game.step["metrics"]["standing"])
+
+
+def test_multiwalkers_shaping_pays_for_the_way_and_leaves_rewards_alone() -> None:
+    shaped, plain = play("pettingzoo/multiwalker", shaping=2.0), play("pettingzoo/multiwalker")
+    assert shaped.description.shaped == ("agents",) and "shaping" not in plain.groups["agents"]
+    total = 0.0
+    while not shaped.step["last"]:
+        shaped.advance()
+        plain.advance()
+        shaping = shaped.groups["agents"]["shaping"]
+        np.testing.assert_array_equal(shaped.groups["agents"]["reward"], plain.groups["agents"]["reward"])
+        assert shaping[0] == shaping[1] == shaping[2]
+        total += shaping[0]
+    way = float(shaped.step["metrics"]["displacement"])
+    assert abs(way) > 0.05 and total == pytest.approx(2.0 * 130 / 30 * way, rel=1e-3)
+    shaped.advance()  # of the next episode: the way back to its beginning does not count
+    assert abs(shaped.groups["agents"]["shaping"][0]) < 2.0 * 130 / 30 * 0.2
 
 
 def test_multiwalkers_fall_one_by_one_and_its_state_never_fails() -> None:

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from simulators import Clock, ClockConfig
 
-from covey.envs.host.pool import Pool, check_workers, describe, half_sizes
+from covey import registry
+from covey.envs.host.make import source_of
+from covey.envs.host.pool import Pool, Worker, check_workers, deal, describe, half_sizes
 from covey.envs.host.simulator import SimulatorError, Source
 from covey.errors import UsageError
 
@@ -161,6 +163,24 @@ def test_a_simulator_that_always_fails_ends_with_its_own_message() -> None:
         play(pool, 50)
 
 
+def test_an_action_outside_its_space_is_refused() -> None:
+    name = "pettingzoo/simple_spread"
+    spread = source_of(name, registry.tasks[name].defaults())
+    message = r"copy 3, step 2 of episode 0: the action of agent 1 of group agents is outside its space: \[0. *0. *7"
+    with Pool(spread, 4, num_workers=1) as pool:
+        pool.begin(seed=0)
+        play_still = np.zeros((2, 3, 5), np.float32)
+        for half in range(2):
+            pool.receive(half)
+            pool.send(half, {"agents": play_still})
+            pool.receive(half)
+        play_still[1, 1, 2] = 7
+        pool.arrays["step"]["groups"]["agents"]["alive"][1, 1] = False
+        pool.send(0, {"agents": play_still})  # of an agent that is not alive, it means nothing
+        with pytest.raises(SimulatorError, match=message):
+            pool.send(1, {"agents": play_still})
+
+
 def test_a_simulator_that_fails_at_start_is_bad_input() -> None:
     with pytest.raises(UsageError, match="toy/clock cannot be made: FileNotFoundError: no such map: desert"):
         describe(source(fails="start"))
@@ -199,6 +219,88 @@ def test_more_processes_than_cores_are_refused() -> None:
 )
 def test_halves_are_equal_and_every_process_has_a_share_in_both(copies: int, workers: int, sizes: list[int]) -> None:
     assert half_sizes(copies, workers) == sizes
+
+
+@pytest.mark.parametrize(("copies", "workers", "most"), [(10, 2, 5), (8, 2, 4), (8, 3, 3), (22, 3, 8)])
+def test_processes_have_equally_many_copies_over_both_halves(copies: int, workers: int, most: int) -> None:
+    half = copies // 2
+    shares = deal([slice(0, half), slice(half, copies)], workers)
+    assert sorted(copy for halves in shares for own in halves for copy in own) == list(range(copies))
+    assert all(max(first) < half <= min(second) for first, second in shares)
+    assert max(len(first) + len(second) for first, second in shares) == most
+    assert deal([slice(0, 3)], 2) == [[[0, 1]], [[2]]]
+
+
+def kill_when_started(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next process that the pool starts is killed at once."""
+    start = pool._start
+
+    def start_and_kill(number: int) -> Worker:
+        worker = start(number)
+        os.kill(worker.pid, signal.SIGKILL)
+        monkeypatch.undo()
+        return worker
+
+    monkeypatch.setattr(pool, "_start", start_and_kill)
+
+
+def test_a_process_that_is_killed_while_it_starts_is_replaced_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    warnings: list[str] = []
+    with Pool(source(time_limit=3), 4, num_workers=2, warn=warnings.append) as pool:
+        pool.begin(seed=0)
+        play(pool, 5)
+        kill_when_started(pool, monkeypatch)
+        os.kill(pool.pids[1], signal.SIGKILL)
+        pool.send(0, {"agents": np.ones((2, 2))})
+        assert pool.receive(0).dropped.tolist() == [False, True]
+        assert (pool.restarts, pool.dropped_episodes) == (2, 2)
+    assert [warning.rpartition(" and ")[2] for warning in warnings] == [
+        "2 episodes are dropped",
+        "0 episodes are dropped",
+    ]
+
+
+def test_kills_between_beginnings_are_no_failures_without_progress() -> None:
+    """As where evaluations begin again and again in the same pool."""
+    with Pool(source(time_limit=2), 2, num_workers=1, warn=lambda line: None) as pool:
+        for number in range(4):
+            pool.begin(seed=number)
+            play(pool, 5)
+            os.kill(pool.pids[0], signal.SIGKILL)
+        pool.begin(seed=4)
+        play(pool, 1)
+        assert pool.restarts == 4
+
+
+def test_copies_that_rest_go_on_resting_in_a_new_process() -> None:
+    with Pool(source(time_limit=50), 4, num_workers=1, warn=lambda line: None) as pool:
+        pool.begin(seed=0)
+        play(pool, 2)
+        pool.arrays["active"][0] = False
+        os.kill(pool.pids[0], signal.SIGKILL)
+        for _ in range(2):
+            for half in range(2):
+                pool.send(half, {"agents": np.ones((2, 2))})
+            shown = [pool.receive(half).timestep.groups["agents"].observation for half in range(2)]
+        assert pool.dropped_episodes == 3
+        np.testing.assert_array_equal(np.concatenate(shown)[:, 0, 1], [0, 1, 1, 1])
+
+
+def test_a_process_that_is_killed_while_another_is_renewed_loses_its_own_episodes_only() -> None:
+    with Pool(source(time_limit=9, episodes_per_process=3), 4, num_workers=2, warn=lambda line: None) as pool:
+        pool.begin(seed=1)
+        play(pool, 4)
+        pool._episodes[...] = [3, 0]
+        os.kill(pool.pids[1], signal.SIGKILL)
+        pool.renew()
+        assert (pool.restarts, pool.dropped_episodes) == (1, 2)
+        for expected in ([5, 0], [6, 1]):
+            for half in range(2):
+                pool.send(half, {"agents": np.ones((2, 2))})
+            for half in range(2):
+                answer = pool.receive(half)
+                assert answer.dropped.tolist() == [False, expected[1] == 0]
+                np.testing.assert_array_equal(answer.timestep.groups["agents"].observation[:, 0, 1], expected)
 
 
 def test_a_worn_out_process_is_replaced_and_its_episodes_go_on() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 import shutil
@@ -11,20 +12,23 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import yaml
 
-from covey import cli
+from covey import cli, registry
 from covey.errors import UsageError
-from covey.experiment.configuration.config import from_dict, to_dict, wanted_imports
+from covey.experiment.configuration.compose import compose
+from covey.experiment.configuration.config import Config, from_dict, to_dict, to_yaml, wanted_imports
 from covey.experiment.loading.evaluation import evaluate_run
+from covey.experiment.loading.partners import find_partners
 from covey.experiment.loading.policy import load
 from covey.experiment.recording import trust
 from covey.experiment.recording.run_directory import RunDirectory, trust_runs
 from covey.experiment.recording.trust import Untrusted, add_trust, is_trusted, key_file, read_or_make_key
 from covey.experiment.running.experiment import Experiment, resume
+from covey.fields import field, roles, whole
 
 FIELDS = {
     "experiment.frames": 128,
@@ -123,19 +127,133 @@ def test_a_report_imports_nothing(foreign: Path, tmp_path: Path) -> None:
     assert not was_imported(foreign)
 
 
-@pytest.mark.parametrize("fields", [{"hooks": {"metrics": "evil:f"}}, {"callbacks": ["evil:C"]}, {"imports": "evil"}])
-def test_every_field_that_names_code_needs_trust(plain: Path, tmp_path: Path, fields: dict[str, Any]) -> None:
+# ------------------------------------------------------------------------------------------- fields that name code
+
+
+# As section, a registered name that has the field, and the field.
+CODE_FIELDS = [
+    ("", "", "imports"),
+    ("", "", "hooks"),
+    ("", "", "callbacks"),
+    ("task", "pettingzoo/any", "module"),
+    ("task", "gymnasium/any", "id"),
+    ("task", "gymnasium/any", "kwargs"),
+    ("task", "meltingpot/clean_up", "path"),
+    ("task", "smacv2/terran_5_vs_5", "path"),
+    ("task", "smaclite/2s3z", "path"),
+    ("task", "gigastep/identical_5_vs_5", "path"),
+]
+
+
+@pytest.mark.parametrize(("section", "name", "field"), CODE_FIELDS)
+def test_every_field_that_names_code_needs_trust(
+    plain: Path, tmp_path: Path, section: str, name: str, field: str
+) -> None:
+    value: Any = ["evil:C"] if field == "callbacks" else {"metrics": "evil:f"} if field == "hooks" else "evil:F"
+    value = {"deep": ["evil:F"]} if field == "kwargs" else value
     path = tmp_path / "run"
     shutil.copytree(plain, path)
-    change(path, **fields)
+    change(path, **({section: {"name": name, "loop": name, field: value}} if section else {field: value}))
     with pytest.raises(Untrusted, match="wants to import evil"):
-        load(path)
+        RunDirectory.open(path).load_config()
+
+
+def test_fields_that_name_code_are_these() -> None:
+    """A field that names code says so with its role, and is tested above."""
+    registries = {"task": registry.tasks, "model": registry.models, "algorithm": registry.algorithms}
+    found = {("", Config, name) for name, role in roles(Config).items() if role.code}
+    for section, known in (registries | {"experiment": registry.loops}).items():
+        for cls in {type(entry.defaults()) for entry in known}:
+            declared = {name for name, role in roles(cls).items() if role.code}
+            found |= {(section, cls, name) for name in declared}
+            named_so = {own.name for own in dataclasses.fields(cls)} & {"module", "path", "id", "package", "imports"}
+            assert named_so <= declared, f"does a field of {cls.__name__} name code?"
+    tested = {
+        (section, type(registries[section][name].defaults()) if section else Config, field)
+        for section, name, field in CODE_FIELDS
+    }
+    assert found == tested
+
+
+def test_a_gymnasium_name_with_a_module_needs_trust(foreign: Path) -> None:
+    """Making the environment imports the module, so a stranger's name must not be looked up."""
+    name = foreign.parent.name
+    fields = ["task=gymnasium/any", f"task.id=evil_{name}:Foo-v0", f"code_dir={foreign / 'code'}"]
+    (foreign / "config.yaml").write_text(to_yaml(compose(["algorithm=ippo", *fields])))
+    (foreign / "config.trust").unlink(missing_ok=True)
+    for reader in READERS.values():
+        with pytest.raises(Untrusted, match=rf"wants to import evil_{name} from"):
+            reader(foreign)
+    assert not was_imported(foreign)
+    with pytest.raises(UsageError, match="Gymnasium knows no 'Foo-v0'"):
+        load(foreign, trust=True)
+    assert was_imported(foreign)
+
+
+@pytest.mark.parametrize(("id", "wanted"), [("mine:Foo-v0", ["mine"]), ("a:b:Foo-v0", ["a:b"]), ("Foo-v0", [])])
+def test_a_name_that_gymnasium_has_is_no_code(
+    id: str, wanted: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = compose(["algorithm=ippo", "task=gymnasium/any", f"task.id='{id}'"])
+    assert wanted_imports(to_dict(config)) == wanted
+    assert config.code_dir == (str(tmp_path) if wanted else None)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Inner:
+    plugin: str = field("", code=whole)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CodeConfig(registry.Configuration):
+    other_names: ClassVar[Any] = {"backend": "plugin"}
+
+    plugin: str = field("", code=whole)
+    number: int = 3
+    inner: Inner = Inner()
+
+
+def test_code_is_found_wherever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In fields of users' own models, in groups, within fields, and under other names."""
+    monkeypatch.setattr(registry.models, "_entries", dict(registry.models._entries))
+    registry.models.register("test-code", "evil:make", config=CodeConfig, description="names code")
+    registry.models._entries["test-code"] = dataclasses.replace(registry.models["test-code"], base=None)
+    assert wanted_imports({"model": {"name": "test-code", "number": 4, "plugin": ""}}) == []
+    for own in ({"plugin": "evil"}, {"inner": {"plugin": "evil"}}, {"backend": "evil"}):
+        assert wanted_imports({"model": {"name": "test-code", **own}}) == ["evil"]
+        assert wanted_imports({"model": {"name": "mine", "base": "test-code", **own}}) == ["evil"]
+        assert wanted_imports({"critic_model": {"name": "test-code", "groups": {"red": own}}}) == ["evil"]
+        assert wanted_imports({"model": {"name": "mlp", "groups": {"red": {"name": "test-code", **own}}}}) == ["evil"]
 
 
 def test_wanted_imports_of_odd_values() -> None:
     assert wanted_imports({"imports": [], "hooks": {"loss": None}, "callbacks": [], "code_dir": "/x"}) == []
     assert wanted_imports({}) == wanted_imports({"imports": None, "hooks": None}) == []
-    assert wanted_imports({"imports": 3, "hooks": ["a:b"], "callbacks": {"c:D": 1}}) == ["3", "a:b", "c:D"]
+    assert wanted_imports({"imports": 3, "hooks": ["a:b"], "callbacks": {1: "c:D"}}) == ["3", "a:b", "c:D"]
+    odd: list[Any] = [None, 3, [], {"name": ["a"]}, {"name": "none/such", "module": "evil"}, {"name": {}, "groups": 3}]
+    for task in odd:
+        assert wanted_imports({"task": task, "experiment": task}) == []
+    assert wanted_imports({"task": {"name": "pettingzoo/any", "module": ["evil", 3]}}) == ["evil", "3"]
+
+
+def test_partners_copies_ask_too(
+    foreign: Path, plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run directory may come with partners of its own, and each is trusted by itself."""
+    path = tmp_path / "run"
+    shutil.copytree(plain, path)
+    shutil.copytree(foreign, path / "partners" / "agents.1-0")
+    config = RunDirectory.open(path).load_config()
+    config = dataclasses.replace(config, partners={"agents.1": str(tmp_path / "gone")})
+    with pytest.raises(UsageError, match=r"agents\.1-0 is not trusted"):
+        find_partners(config, path)
+    assert not was_imported(foreign)
+    assert cli.main(["trust", str(path)]) == 0
+    assert "agents.1-0 may import evil_" in capsys.readouterr().out
+    assert not was_imported(foreign)
+    find_partners(config, path)
+    assert was_imported(foreign)
 
 
 def test_a_run_that_imports_nothing_searches_nowhere_new(

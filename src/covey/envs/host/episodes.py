@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from covey.envs.host import layout
 from covey.envs.host.simulator import Simulator, SimulatorConfig, SimulatorError, SimulatorStep, describe_error
 from covey.errors import CoveyError
 from covey.specs import ActionSpec, Continuous, Discrete, MultiDiscrete
+
+FLOAT32 = np.dtype(np.float32)
 
 
 def episode_seed(seed: int, copy: int, episode: int) -> int:
@@ -33,39 +36,42 @@ class Episodes:
         self.resets = 0
         self._limit, self._limit_terminates = config.time_limit, config.time_limit_terminates
         self._row, self._step, self._groups = row, row["step"], row["step"]["groups"]
+        self._elapsed = row["elapsed"]
+        self._rewards = [  # and shaping, each with who may earn it
+            (group[kind], group["alive"]) for group in self._groups.values() for kind in layout.REWARDS if kind in group
+        ]
+        self._following, self._shown = row[layout.FOLLOWING], row[layout.SHOWN]
+        self._following_shown = self._following[: len(self._shown)]
         self._now, self._next = places(self._groups, ""), places(self._groups, "next_")
+        self._apart = list(apart(self._now, self._next, self._step))
         self._reward_words = {name: f"rewards of group {name}" for name in self._groups}
         self._widths = {name: choice_widths(group.action) for name, group in simulator.spec.groups.items()}
-        self._bounds = [
-            (name, row["actions"][name], *(np.asarray(bound, np.float32) for bound in (action.low, action.high)))
-            for name, group in simulator.spec.groups.items()
-            if isinstance(action := group.action, Continuous)
-        ]
 
     def begin(self) -> None:
-        """Starts the episode whose number is in the row."""
+        """Resets into the episode that the row names."""
+        for group in self._groups.values():
+            group["terminated"][...] = False
+        for rewards, _ in self._rewards:
+            rewards[...] = 0
         first = self._reset()
-        self._write(first, self._next, "next_state")
+        self._write(first, self._next, "next_state", self._following)
         self._act_on_next()
         self._write_alive(first)
-        for group in self._groups.values():
-            group["reward"][...] = 0
-            group["terminated"][...] = False
         self._step["last"][...] = self._step["truncated"][...] = False
         self._write_metrics(first)
 
     def advance(self) -> None:
-        """One step with the actions in the row, and a reset if that ended the episode."""
-        self._check_actions()
+        """One step with the actions in the row, and a reset if it ended the episode."""
         answer = self._ask("step", lambda: self.simulator.step(self._row["actions"]))
-        self._row["elapsed"][...] += 1
-        self._write(answer, self._next, "next_state")
+        self._elapsed += 1
+        self._write_rewards(answer)
+        self._write(answer, self._next, "next_state", self._following)
         self._write_metrics(answer)
         if self._settle(answer):
             self._row["episode"][...] += 1
             self._row["elapsed"][...] = 0
             first = self._reset()
-            self._write(first, self._now, "state")
+            self._write(first, self._now, "state", self._shown)
             self._write_alive(first)
         else:
             self._act_on_next()
@@ -94,12 +100,13 @@ class Episodes:
     # ------------------------------------------------------------------------------------------------------- endings
 
     def _settle(self, answer: SimulatorStep) -> bool:
-        """Writes rewards and who is still alive; returns whether the episode is over."""
+        """Writes rewards and who lives on; returns whether the episode is over."""
+        for rewards, acting in self._rewards:
+            rewards *= acting
         out_of_time = int(self._row["elapsed"]) >= self._limit
         if answer.terminated is None and answer.alive is None and not answer.truncated and not out_of_time:
-            for name, group in self._groups.items():  # nobody left, as in most steps
+            for group in self._groups.values():  # nobody left, as in most steps
                 group["terminated"].fill(False)
-                self._write_rewards(answer, name, group["alive"])
             self._step["last"][...] = self._step["truncated"][...] = False
             return False
         acted = {name: group["alive"].copy() for name, group in self._groups.items()}
@@ -118,7 +125,6 @@ class Episodes:
                 gone = ~alive[name]
             group["terminated"][...] = acted[name] & gone
             group["alive"][...] = alive[name]
-            self._write_rewards(answer, name, acted[name])
         self._step["last"][...] = by_itself or cut
         self._step["truncated"][...] = cut_off
         return by_itself or cut
@@ -129,15 +135,19 @@ class Episodes:
 
     # ------------------------------------------------------------------------------------------- writing and checking
 
-    def _write_rewards(self, answer: SimulatorStep, name: str, acted: np.ndarray) -> None:
+    def _write_rewards(self, answer: SimulatorStep) -> None:
         if answer.rewards is None:
             raise SimulatorError("step gave no rewards")
-        into = self._groups[name]["reward"]
-        put(into, answer.rewards[name], self._reward_words[name])
-        into *= acted
+        for name, group in self._groups.items():
+            put(group["reward"], answer.rewards[name], self._reward_words[name])
+            if "shaping" in group:
+                if answer.shaping is None:
+                    raise SimulatorError(f"no shaping of group {name}, though there was some before")
+                put(group["shaping"], answer.shaping[name], f"shaping of group {name}")
 
-    def _write(self, answer: SimulatorStep, places: Sequence[Place], state: str) -> None:
-        """Checks observations, masks and state and writes them, as successors or as what to act on."""
+    def _write(self, answer: SimulatorStep, places: Sequence[Place], state: str, numbers: np.ndarray) -> None:
+        """Observations, masks and state, each checked, as what follows or as what to act on; with what else is there,
+        they are `numbers`."""
         for place in places:
             put(place.observation, answer.observations[place.name], place.observation_words)
             if place.mask is not None:
@@ -149,31 +159,28 @@ class Episodes:
             if answer.state is None:
                 raise SimulatorError("no global state, though the spec has one")
             put(self._step[state], answer.state, "global state")
+        if not is_finite(numbers):
+            self._find_not_finite(places, state)
+
+    def _find_not_finite(self, places: Sequence[Place], state: str) -> None:
+        """Says what is not finite."""
+        for place in places:
+            check_finite(place.observation, place.observation_words)
+        if state in self._step:
+            check_finite(self._step[state], "global state")
+        for name, group in self._groups.items():
+            check_finite(group["reward"], self._reward_words[name])
+            check_finite(group.get("shaping", 0.0), f"shaping of group {name}")
 
     def _act_on_next(self) -> None:
-        """The episode continues, so its successors are what to act on."""
-        for now, following in zip(self._now, self._next, strict=True):
-            copy_over(now.observation, following.observation)
-            if now.mask is not None:
-                now.mask[...] = following.mask
-        if "state" in self._step:
-            copy_over(self._step["state"], self._step["next_state"])
+        """What follows is what to act on: the episode goes on."""
+        self._shown[...] = self._following_shown
+        for now, following in self._apart:
+            now[...] = following
 
     def _write_metrics(self, answer: SimulatorStep) -> None:
         for name, into in self._step["metrics"].items():
             into[...] = answer.metrics.get(name, 0.0)
-
-    def _check_actions(self) -> None:
-        for name, chosen, low, high in self._bounds:
-            inside = (chosen >= low) & (chosen <= high)
-            if inside.all():
-                continue
-            fine = inside.all(-1) | ~self._groups[name]["alive"]
-            if not fine.all():
-                agent = int(np.argmin(fine))
-                raise SimulatorError(
-                    f"the action of agent {agent} of group {name} is outside its space: {chosen[agent]}"
-                )
 
 
 def choice_widths(action: ActionSpec) -> tuple[int, ...]:
@@ -223,17 +230,19 @@ def free_without_choice(mask: np.ndarray, widths: Sequence[int]) -> None:
         start += width
 
 
-def copy_over(into: Any, value: Any) -> None:
-    """Copies an array, or each entry of a dictionary, whose shapes are known to match."""
-    if isinstance(into, dict):
-        for name, part in into.items():
-            part[...] = value[name]
-    else:
-        into[...] = value
+def apart(now: Sequence[Place], following: Sequence[Place], step: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
+    """What to act on and what follows, of all that is not among the numbers side by side: images and masks."""
+    pairs = [(one.observation, other.observation) for one, other in zip(now, following, strict=True)]
+    pairs += [(step["state"], step["next_state"])] if "state" in step else []
+    for into, value in pairs:
+        entries = [(part, value[name]) for name, part in into.items()] if isinstance(into, dict) else [(into, value)]
+        yield from (pair for pair in entries if pair[0].dtype != np.float32)
+    yield from ((one.mask, other.mask) for one, other in zip(now, following, strict=True) if one.mask is not None)
 
 
 def put(into: Any, value: Any, what: str) -> None:
-    """Writes an array, or each entry of a dictionary; raises SimulatorError for wrong shapes, NaN and infinity."""
+    """Writes a value, or each entry of a dictionary, where its shape is right. Whether numbers are finite is seen once
+    they are written, except where they are written as another type."""
     if isinstance(into, dict):
         if not isinstance(value, Mapping) or set(value) != set(into):
             has = f"entries {', '.join(map(str, value))}" if isinstance(value, Mapping) else "one array"
@@ -245,10 +254,23 @@ def put(into: Any, value: Any, what: str) -> None:
         value = np.asarray(value)
     if value.shape != into.shape:
         raise SimulatorError(f"{what} have shape {list(value.shape)}, not {list(into.shape)}")
-    # The sum is a fast first look. It may overflow, so the values themselves decide.
-    if value.dtype.kind == "f" and not math.isfinite(np.add.reduce(value, axis=None)) and not np.isfinite(value).all():
-        raise SimulatorError(f"{what} are not finite: {value[~np.isfinite(value)][0]}")
+    if into.dtype is not FLOAT32 and value.dtype.kind == "f":
+        check_finite(value, what)
     into[...] = value
+
+
+def is_finite(numbers: np.ndarray) -> bool:
+    """Whether all numbers of single precision are: if so, their sum is, in double precision."""
+    return math.isfinite(np.add.reduce(numbers, dtype=np.float64))
+
+
+def check_finite(value: Any, what: str) -> None:
+    """Raises SimulatorError where a value, or an entry of a dictionary, is not finite."""
+    if isinstance(value, dict):
+        for name, part in value.items():
+            check_finite(part, f"entry {name} of the {what}")
+    elif value.dtype.kind == "f" and not np.isfinite(value).all():
+        raise SimulatorError(f"{what} are not finite: {value[~np.isfinite(value)][0]}")
 
 
 def _flags(given: Mapping[str, np.ndarray] | None, name: str, default: Any) -> Any:

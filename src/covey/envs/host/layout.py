@@ -1,34 +1,43 @@
 """Where in shared memory the answers and actions of each copy are.
 
 A layout is a tree of dictionaries whose leaves say the shape and type of one copy's value; `arrays` makes the same tree
-of arrays `[N, …]` over a buffer. The pool and its workers make it from the same description, so the layout itself is
-never sent.
+of arrays `[N, …]` over a buffer. Both sides of a pool make it from the same description, so nothing is sent but bytes.
+
+All that belongs to a copy is in one stretch of memory, which begins at a cache line of its own: processes never write
+to the same line. The numbers that follow a step are side by side in it, and so are those to act on, in the same order.
+So they are checked and copied all at once.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from covey.specs import ActionSpec, Continuous, Discrete, EnvSpec, GroupSpec, MultiDiscrete, ObservationShape
 
-ALIGNMENT = 64  # bytes: each array begins on a new cache line
+ALIGNMENT = 64  # bytes: a copy's stretch of memory begins at a cache line of its own
+WORD = 8  # bytes: so does each array in it at a multiple of these
+FOLLOWING, SHOWN = "following", "shown"  # all numbers that follow a step, rewards at the end; those to act on
+REWARDS = ("reward", "shaping")  # of a group
+Path = tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Description:
     """What a worker found out about its simulator from a first reset.
 
-    masked                the groups that have action masks
-    episodes_per_process  the configuration's, or else the simulator's own
+    masked                the groups that come with action masks
+    shaped                the groups that get a reward for learning only
+    episodes_per_process  as the configuration says, or else the simulator
     """
 
     spec: EnvSpec
     masked: tuple[str, ...] = ()
+    shaped: tuple[str, ...] = ()
     episodes_per_process: int | None = None
 
 
@@ -45,7 +54,10 @@ def layout(description: Description) -> dict[str, Any]:
     spec, flag = description.spec, Leaf(dtype=np.bool_)
     state = None if spec.state_shape is None else entries(spec.state_shape, np.float32)
     step = {
-        "groups": {name: group_layout(group, name in description.masked) for name, group in spec.groups.items()},
+        "groups": {
+            name: group_layout(group, name in description.masked, name in description.shaped)
+            for name, group in spec.groups.items()
+        },
         "truncated": flag,
         "last": flag,
         **({} if state is None else {"state": state, "next_state": state}),
@@ -61,8 +73,8 @@ def layout(description: Description) -> dict[str, Any]:
     }
 
 
-def group_layout(group: GroupSpec, masked: bool) -> dict[str, Any]:
-    """A group's part of a step, with the names of `GroupStep`."""
+def group_layout(group: GroupSpec, masked: bool, shaped: bool) -> dict[str, Any]:
+    """A group's part of a step, by the names of `GroupStep`."""
     agents = group.num_agents
     seen = entries(group.observation_shape, group.observation_dtype, agents)
     tree = {
@@ -75,6 +87,8 @@ def group_layout(group: GroupSpec, masked: bool) -> dict[str, Any]:
     if masked:
         mask = Leaf(shape=(agents, num_choices(group.action)), dtype=np.bool_)
         tree |= {"action_mask": mask, "next_action_mask": mask}
+    if shaped:
+        tree["shaping"] = Leaf(shape=(agents,))
     return tree
 
 
@@ -117,23 +131,88 @@ def map_leaves(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
 
 def num_bytes(tree: Mapping[str, Any], num_copies: int) -> int:
     """The size of the memory that `arrays` needs."""
-    sizes: list[int] = []
-    map_leaves(lambda leaf: sizes.append(_padded_size(leaf, num_copies)), tree)
-    return sum(sizes)
+    return num_copies * place_leaves(tree).size
 
 
 def arrays(tree: Mapping[str, Any], num_copies: int, buffer: Any) -> dict[str, Any]:
-    """The tree of arrays `[N, …]` in `buffer`."""
-    offset = 0
+    """The tree of arrays `[N, …]` in `buffer`; beside it, FOLLOWING `[N, F]` and SHOWN `[N, G]` have the same memory as
+    the numbers that they are about."""
+    places = place_leaves(tree)
 
-    def place(leaf: Leaf) -> np.ndarray:
-        nonlocal offset
-        array: np.ndarray = np.ndarray((num_copies, *leaf.shape), leaf.dtype, buffer, offset)
-        offset += _padded_size(leaf, num_copies)
-        return array
+    def array(shape: tuple[int, ...], dtype: Any, offset: int) -> np.ndarray:
+        one: np.ndarray = np.empty(shape, dtype)
+        return np.ndarray((num_copies, *shape), dtype, buffer, offset, (places.size, *one.strides))
 
-    placed: dict[str, Any] = map_leaves(place, tree)
-    return placed
+    def build(part: Any, path: Path) -> Any:
+        if isinstance(part, dict):
+            return {name: build(each, (*path, name)) for name, each in part.items()}
+        return array(part.shape, part.dtype, places.offsets[path])
+
+    return {
+        **build(tree, ()),
+        FOLLOWING: array((places.num_following,), np.float32, 0),
+        SHOWN: array((places.num_shown,), np.float32, places.shown),
+    }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Places:
+    """Where the leaves of a tree are in a copy's stretch of memory, in bytes, and how long that is.
+
+    FOLLOWING begins at 0, SHOWN at `shown`, each with its number of numbers.
+    """
+
+    offsets: Mapping[Path, int]
+    size: int
+    shown: int
+    num_following: int
+    num_shown: int
+
+
+def place_leaves(tree: Mapping[str, Any]) -> Places:
+    """Numbers that follow a step first, then those to act on, then everything else."""
+    leaves = dict(paths(tree))
+    shown = {path: now for path in leaves if (now := counterpart(path)) and np.dtype(leaves[path].dtype) == np.float32}
+    rewards = [path for path in leaves if path[:2] == ("step", "groups") and path[3] in REWARDS]
+    rest = [path for path in leaves if path not in {*shown, *rewards, *shown.values()}]
+    offsets: dict[Path, int] = {}
+    size = 0
+
+    def place(group: Iterable[Path], word: int) -> int:
+        """The number of bytes that these took, one after another."""
+        nonlocal size
+        size = start = _round_up(size, WORD)
+        for path in group:
+            offsets[path] = size = _round_up(size, word)
+            size += math.prod(leaves[path].shape) * int(np.dtype(leaves[path].dtype).itemsize)
+        return size - start
+
+    num_following = place([*shown, *rewards], 1) // 4
+    begin = _round_up(size, WORD)
+    num_shown = place(shown.values(), 1) // 4
+    place(rest, WORD)
+    return Places(
+        offsets=offsets,
+        size=_round_up(size, ALIGNMENT),
+        shown=begin,
+        num_following=num_following,
+        num_shown=num_shown,
+    )
+
+
+def paths(tree: Any, path: Path = ()) -> list[tuple[Path, Leaf]]:
+    """Every leaf with the names under which it is."""
+    if not isinstance(tree, dict):
+        return [(path, tree)]
+    return [found for name, part in tree.items() for found in paths(part, (*path, name))]
+
+
+def counterpart(path: Path) -> Path | None:
+    """Where to act on is what follows at `path`; None for other paths."""
+    at = 3 if path[:2] == ("step", "groups") else 1
+    if path[0] == "step" and path[at : at + 1] in (("next_observation",), ("next_state",)):
+        return (*path[:at], path[at].removeprefix("next_"), *path[at + 1 :])
+    return None
 
 
 def rows(tree: Any, index: int | slice) -> Any:
@@ -141,6 +220,5 @@ def rows(tree: Any, index: int | slice) -> Any:
     return map_leaves(lambda array: array[index, ...], tree)
 
 
-def _padded_size(leaf: Leaf, num_copies: int) -> int:
-    size = math.prod((num_copies, *leaf.shape)) * int(np.dtype(leaf.dtype).itemsize)
-    return -(-size // ALIGNMENT) * ALIGNMENT
+def _round_up(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple

@@ -23,6 +23,7 @@ from covey.envs.host.pettingzoo.parallel import ParallelSimulator
 from covey.envs.host.pettingzoo.recipe import PettingZooConfig, Recipe
 from covey.envs.host.sources import Randomness, import_from, standing_in
 from covey.errors import MissingExtra, UsageError
+from covey.fields import field, whole
 
 HOW = (
     "`pip download --no-deps --no-binary :all: dm-meltingpot==2.4.1`, unpack the archive, and `pip install "
@@ -44,7 +45,8 @@ class MeltingPotConfig(PettingZooConfig):
     # names of the substrate's observations that players receive; empty: all that the substrate gives each player
     observations: tuple[str, ...] = ()
     image_stride: int = 1  # keep one pixel in this many of an image, in both directions; sprites are 8 wide
-    path: str | None = None  # folder with the unpacked source archive; null: COVEY_MELTINGPOT, or an installed package
+    # folder with the unpacked source archive; null: COVEY_MELTINGPOT, or an installed package
+    path: str | None = field(None, code=whole)
 
     def recipe(self) -> Recipe:
         cooking = self.substrate.startswith("collaborative_cooking")

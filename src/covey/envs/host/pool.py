@@ -21,6 +21,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -31,6 +32,7 @@ from covey.envs.host.layout import Description
 from covey.envs.host.simulator import SimulatorError, Source, describe_error
 from covey.envs.host.worker import BEGIN, DONE, RENDER, STEP, Assignment, Output, work
 from covey.errors import UsageError
+from covey.specs import Continuous
 from covey.types import Array, GroupStep, TimeStep, pytree
 
 START_SECONDS = 120.0  # that a process may take to import and make its simulators
@@ -82,19 +84,26 @@ class Pool:
         shapes = log_shapes(self.description, num_copies)
         self._log = layout.map_leaves(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes) if shapes else None
         self.halves = [slice(number * size, (number + 1) * size) for number, size in enumerate(sizes)]
-        shares = [np.array_split(np.arange(half.start, half.stop), self.num_workers) for half in self.halves]
-        self._copies = [[share[worker].tolist() for share in shares] for worker in range(self.num_workers)]
+        self._copies = deal(self.halves, self.num_workers)
+        self._bounds = {
+            name: (np.asarray(action.low, np.float32), np.asarray(action.high, np.float32))
+            for name, group in self.description.spec.groups.items()
+            if isinstance(action := group.action, Continuous)
+        }
         self._dropped = np.zeros(num_copies, bool)
         self._waiting = [False] * self.num_halves  # for an answer
         self._paused: list[list[int]] = [[] for _ in range(self.num_halves)]  # copies that a command was not for
+        self._playing_again = False
         self._episodes = np.zeros(self.num_workers, np.int64)  # that each process has ended
-        self._failures = [0] * self.num_workers
-        self._progress = [0] * self.num_workers  # episodes over when a process failed last
+        self._failures = [0] * self.num_workers  # without an episode that ended in between
         self._workers: list[Worker] = []
         try:
             self._workers = [self._start(number) for number in range(self.num_workers)]
-            for worker in self._workers:
-                worker.introduce(START_SECONDS)
+            for number, worker in enumerate(self._workers):
+                try:
+                    worker.introduce(START_SECONDS)
+                except WorkerLost as lost:
+                    self._start_again(number, str(lost))
         except BaseException:
             self.close()
             raise
@@ -104,8 +113,9 @@ class Pool:
     def begin(self, seed: int) -> None:
         """Starts the first episodes of a run; `receive` gives their first time steps."""
         self.finish()
+        self._dropped[...] = False
         for number in self._worn_out():
-            self._exchange(number)
+            self._renew_process(number)
         limit = self.description.spec.time_limit
         self.arrays["seed"][...] = seed
         self.arrays["episode"][...] = 0
@@ -118,6 +128,7 @@ class Pool:
     def send(self, half: int, actions: Mapping[str, np.ndarray]) -> None:
         """Steps a half with its actions, by group; returns before that is done."""
         part = self.halves[half]
+        self._check_actions(part, actions)
         for name, values in actions.items():
             self.arrays["actions"][name][part] = values
         self._pause_dropped(half)
@@ -127,6 +138,23 @@ class Pool:
                 log[stepped, self._steps[stepped]] = self.arrays["actions"][name][stepped]
             self._steps[stepped] += 1
         self._command(half, STEP)
+
+    def _check_actions(self, part: slice, actions: Mapping[str, np.ndarray]) -> None:
+        """Raises SimulatorError where an action is outside its space, of an agent that lives and is to act."""
+        for name, (low, high) in self._bounds.items():
+            inside = (actions[name] >= low) & (actions[name] <= high)
+            if inside.all():
+                continue
+            living = self.arrays["step"]["groups"][name]["alive"][part] & self.arrays["active"][part, None]
+            wrong = np.argwhere(living & ~inside.all(-1))
+            if wrong.size:
+                row, agent = wrong[0]
+                copy = part.start + row
+                step, episode = self.arrays["elapsed"][copy] + 1, self.arrays["episode"][copy]
+                raise SimulatorError(
+                    f"{self.source.name}: copy {copy}, step {step} of episode {episode}: the action of agent {agent} "
+                    f"of group {name} is outside its space: {actions[name][row, agent]}"
+                )
 
     def _pause_dropped(self, half: int) -> None:
         """Pauses copies whose episode was lost after it was shown: the action was not chosen for their new one."""
@@ -155,12 +183,12 @@ class Pool:
             except WorkerLost as lost:
                 self._replace(number, str(lost), half)
         self._waiting[half] = False
+        part = self.halves[half]
+        ended = self.arrays["step"]["last"] & self.arrays["active"]
+        self._steps[part][ended[part] | self._dropped[part]] = 0
+        self._episodes += [np.count_nonzero(ended[copies[half]]) for copies in self._copies]
         self.arrays["active"][self._paused[half]] = True
         self._paused[half] = []
-        part = self.halves[half]
-        last = self.arrays["step"]["last"]
-        self._steps[part][last[part] | self._dropped[part]] = 0
-        self._episodes += [np.count_nonzero(last[copies[half]]) for copies in self._copies]
 
     # ------------------------------------------------------------------------------------- continuing in another pool
 
@@ -179,11 +207,13 @@ class Pool:
         is nothing to receive.
         """
         self.finish()
+        self._dropped[...] = False
         return self._play_again(list(range(self.num_copies)), saved)
 
     def _play_again(self, copies: list[int], saved: Mapping[str, Any]) -> bool:
         """`replay` for some copies, while the others wait."""
         assert self._log is not None
+        self._playing_again = True
         of_these = np.zeros(self.num_copies, bool)
         of_these[copies] = True
         steps = np.where(of_these, saved["steps"], 0)
@@ -201,7 +231,8 @@ class Pool:
                 self.send(half, {name: np.asarray(log)[part, number] for name, log in saved["actions"].items()})
             self.finish()
         self.arrays["active"][...] = True
-        return np.array_equal(self._steps[copies], steps[copies]) and self._shows(saved)
+        self._playing_again = False
+        return np.array_equal(self._steps[copies], steps[copies]) and self._shows(copies, saved)
 
     # ------------------------------------------------------------------------------------- processes that are worn out
 
@@ -212,42 +243,37 @@ class Pool:
         """
         assert not any(self._waiting), "copies are being stepped"
         for number in self._worn_out():
-            copies = [copy for half in self._copies[number] for copy in half]
+            copies = self._all_copies(number)
             saved = layout.map_leaves(np.copy, self.saved())
-            self._exchange(number)
-            if not saved or not self._play_again(copies, saved):
-                self._begin_again(number, copies)
+            self._renew_process(number)
+            if saved and self._play_again(copies, saved):
+                continue
+            self.dropped_episodes += len(copies)
+            try:
+                self._begin_again(number)
+            except WorkerLost as lost:
+                self._start_again(number, str(lost), then=partial(self._begin_again, number))
 
     def _worn_out(self) -> list[int]:
         limit = self.description.episodes_per_process
         return [] if limit is None else np.flatnonzero(self._episodes >= limit).tolist()
 
-    def _exchange(self, number: int) -> None:
-        """Ends a process and starts another, which has not begun anything."""
-        self._workers[number].close()
-        self._workers[number] = self._start(number)
-        self._workers[number].introduce(START_SECONDS)
-        self._episodes[number] = 0
+    def _renew_process(self, number: int) -> None:
+        """Puts another process in the place of one that is well."""
+        try:
+            self._exchange(number)
+        except WorkerLost as lost:
+            self._start_again(number, str(lost))
 
-    def _begin_again(self, number: int, copies: list[int]) -> None:
-        """Drops the episodes of a process's copies and begins new ones."""
-        self.dropped_episodes += int(self.arrays["active"][copies].sum())
-        self.arrays["episode"][copies] += 1
-        self.arrays["elapsed"][copies] = 0
-        self._steps[copies] = 0
-        for half, own in enumerate(self._copies[number]):
-            if own:
-                self._workers[number].send(BEGIN + bytes([half]))
-                self._workers[number].receive(START_SECONDS)
-        self._dropped[copies] = True
-
-    def _shows(self, saved: Mapping[str, Any]) -> bool:
-        same = [np.array_equal(self.arrays["episode"], saved["episode"])]
+    def _shows(self, copies: list[int], saved: Mapping[str, Any]) -> bool:
+        same = [np.array_equal(self.arrays["episode"][copies], saved["episode"][copies])]
         for name, group in self.arrays["step"]["groups"].items():
             for part in ("observation", "alive", "action_mask"):
                 if part in group:
                     then = saved["step"]["groups"][name][part]
-                    layout.map_leaves(lambda now, then: same.append(np.array_equal(now, then)), group[part], then)
+                    layout.map_leaves(
+                        lambda now, then: same.append(np.array_equal(now[copies], then[copies])), group[part], then
+                    )
         return all(same)
 
     # ---------------------------------------------------------------------------------------------------- stepping
@@ -265,7 +291,6 @@ class Pool:
         for half in range(self.num_halves):
             if self._waiting[half]:
                 self.wait(half)
-        self._dropped[...] = False
 
     def _command(self, half: int, command: bytes) -> None:
         assert not self._waiting[half], "the answer to the last command was not received"
@@ -280,25 +305,69 @@ class Pool:
         assignment = Assignment(halves=self._copies[number], num_copies=self.num_copies, memory=self._memory)
         return Worker(self.source, assignment)
 
+    def _all_copies(self, number: int) -> list[int]:
+        """The copies of a process, of both halves."""
+        return [copy for half in self._copies[number] for copy in half]
+
     def _replace(self, number: int, why: str, half: int) -> None:
-        """Ends a process and starts another, whose copies begin new episodes, while `half` is waited for."""
-        copies = [copy for half in self._copies[number] for copy in half]
-        ended = int(self.arrays["episode"][copies].sum())
-        self._failures[number] = 1 if ended > self._progress[number] else self._failures[number] + 1
+        """Starts another process, whose copies begin new episodes, while `half` is waited for."""
+        copies = self._all_copies(number)
+        # Others' paused copies must rest until their process has seen that.
+        self.arrays["active"][[copy for paused in self._paused for copy in paused if copy in copies]] = True
+        lost = len(copies) if self._playing_again else int(self.arrays["active"][copies].sum())
+        self.dropped_episodes += lost
+        self._start_again(number, why, lost, then=partial(self._begin_again, number))
+        worker = self._workers[number]
+        worker.owed = int(self._waiting[1 - half]) if self.num_halves == 2 else 0  # those are there already
+
+    def _start_again(self, number: int, why: str, lost: int = 0, then: Callable[[], None] = lambda: None) -> None:
+        """Starts processes in the place of one that was lost with `lost` episodes, until one lives to do `then`."""
+        while True:
+            self._note_failure(number, why, lost)
+            try:
+                self._exchange(number)
+                then()
+                return
+            except WorkerLost as error:
+                why, lost = str(error), 0
+
+    def _note_failure(self, number: int, why: str, lost: int) -> None:
+        """Ends a process and says why; raises SimulatorError where it failed too often."""
+        self._failures[number] = 1 if self._episodes[number] else self._failures[number] + 1
+        self._episodes[number] = 0
         printed = self._workers[number].printed()
         self._workers[number].kill()
+        copies = self._all_copies(number)
         where = f"{self.source.name}: the process of copies {copies[0]} to {copies[-1]}"
         message = f"{where} {why}" + (f"; it printed: {printed}" if printed else "")
         if self._failures[number] >= MOST_FAILURES:
             raise SimulatorError(f"{message}; it failed {MOST_FAILURES} times without ending an episode")
         self.restarts += 1
-        self._warn(f"{message}; it is replaced, and {len(copies)} episodes are dropped")
-        self._progress[number] = ended + len(copies)
-        self._exchange(number)
-        self.arrays["active"][[copy for paused in self._paused for copy in paused]] = True
-        self._begin_again(number, copies)
-        worker = self._workers[number]
-        worker.owed = int(self._waiting[1 - half]) if self.num_halves == 2 else 0  # those are there already
+        self._warn(f"{message}; it is replaced, and {lost} episodes are dropped")
+
+    def _exchange(self, number: int) -> None:
+        """Ends a process and starts another, which has not begun anything; raises WorkerLost where that one ends."""
+        self._workers[number].close()
+        self._workers[number] = self._start(number)
+        self._workers[number].introduce(START_SECONDS)
+        self._episodes[number] = 0
+
+    def _begin_again(self, number: int) -> None:
+        """Begins new episodes of a process's copies, in the place of lost ones. Those that rest go on resting."""
+        copies = self._all_copies(number)
+        self.arrays["episode"][copies] += 1
+        self.arrays["elapsed"][copies] = 0
+        self._steps[copies] = 0
+        self._dropped[copies] = True
+        active = self.arrays["active"][copies]
+        self.arrays["active"][copies] = True
+        try:
+            for half, own in enumerate(self._copies[number]):
+                if own:
+                    self._workers[number].send(BEGIN + bytes([half]))
+                    self._workers[number].receive(START_SECONDS)
+        finally:
+            self.arrays["active"][copies] = active
 
     @property
     def pids(self) -> list[int]:
@@ -327,6 +396,16 @@ def half_sizes(num_copies: int, num_workers: int) -> list[int]:
     """The copies in each half: two equal ones, if every process has a copy in both."""
     two = num_copies % 2 == 0 and num_copies >= 2 * num_workers
     return [num_copies // 2] * 2 if two else [num_copies]
+
+
+def deal(halves: list[slice], num_workers: int) -> list[list[list[int]]]:
+    """The copies of each half that each process steps. Who has one more in the first half has none more in the second,
+    as far as that goes: a process goes on with the other half while others finish one."""
+    shares = [np.array_split(np.arange(half.start, half.stop), num_workers) for half in halves]
+    for half, share in zip(halves[1:], shares[1:], strict=True):
+        cuts = np.cumsum([len(part) for part in reversed(share)])[:-1]
+        share[:] = np.split(np.arange(half.start, half.stop), cuts)
+    return [[share[worker].tolist() for share in shares] for worker in range(num_workers)]
 
 
 def log_shapes(description: Description, num_copies: int) -> dict[str, layout.Leaf]:
@@ -382,14 +461,12 @@ class Worker:
         return self._process.pid
 
     def introduce(self, seconds: float) -> Description:
-        """Waits for its description of the simulator."""
+        """Waits for its description of the simulator; raises WorkerLost where there is none."""
+        self.receive(seconds)
         try:
-            self.receive(seconds)
             description: Description = self._connection.recv()
-        except (WorkerLost, EOFError, OSError) as lost:
-            printed = self.printed()
-            self.kill()
-            raise SimulatorError(f"{lost}" + (f"; it printed: {printed}" if printed else "")) from lost
+        except (EOFError, OSError):
+            raise WorkerLost("ended while it described its simulator") from None
         return description
 
     def send(self, command: bytes) -> None:
@@ -459,6 +536,9 @@ def _describe(source: Source) -> Description:
         worker = Worker(source, Assignment())
         try:
             return worker.introduce(START_SECONDS)
+        except WorkerLost as lost:
+            printed = worker.printed()
+            raise SimulatorError(f"{lost}" + (f"; it printed: {printed}" if printed else "")) from lost
         finally:
             worker.close()
     except SimulatorError as error:
@@ -485,6 +565,7 @@ def as_timestep(step: Mapping[str, Any]) -> TimeStep:
             observation=group["observation"],
             next_observation=group["next_observation"],
             reward=group["reward"],
+            shaping=group.get("shaping"),
             action_mask=group.get("action_mask"),
             next_action_mask=group.get("next_action_mask"),
             alive=group["alive"],

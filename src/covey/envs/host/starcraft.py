@@ -27,6 +27,7 @@ from covey.envs.host.pettingzoo.spaces import MASK
 from covey.envs.host.sources import Randomness, import_from
 from covey.envs.host.tuples import parts_of, require
 from covey.errors import MissingPackage, UsageError
+from covey.fields import field, whole
 from covey.registry import OtherNames
 from covey.specs import MetricSpec
 
@@ -135,7 +136,8 @@ class SmacV2Config(PettingZooConfig):
     reward_sparse: bool = False  # only 1 for a victory and -1 for a defeat
     # further arguments of its StarCraft2Env: `task.kwargs={obs_last_action: true}`
     kwargs: dict[str, Any] = dataclasses.field(default_factory=dict)
-    path: str | None = None  # folder with the package smacv2; null: COVEY_SMACV2, or an installed package
+    # folder with the package smacv2; null: COVEY_SMACV2, or an installed package
+    path: str | None = field(None, code=whole)
 
     largest_count: ClassVar[int] = 256
     other_names: ClassVar[OtherNames] = {
@@ -255,7 +257,8 @@ class SmacLiteConfig(PettingZooConfig):
 
     time_limit: int = 120
     map: str = "2s3z"  # the battle: `covey list tasks smaclite` shows those that have a task
-    path: str | None = None  # folder with the package smaclite; null: COVEY_SMACLITE, or an installed package
+    # folder with the package smaclite; null: COVEY_SMACLITE, or an installed package
+    path: str | None = field(None, code=whole)
 
     def recipe(self) -> Recipe:
         return Recipe(

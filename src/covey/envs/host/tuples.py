@@ -20,6 +20,7 @@ from covey.envs.host.pettingzoo.recipe import PettingZooConfig, Recipe
 from covey.envs.host.pettingzoo.spaces import MASK
 from covey.envs.host.simulator import SimulatorError
 from covey.errors import MissingExtra, UsageError, nearest
+from covey.fields import field
 
 ByAgent = dict[str, Any]
 
@@ -123,14 +124,27 @@ def require(package: str, what: str, extra: str) -> None:
 # ------------------------------------------------------------------------------------------- any of them, by its name
 
 
+def module_of(id: Any) -> str:
+    """The module that Gymnasium would import for a name, which may be a stranger's; empty where it names none."""
+    return str(id).rpartition(":")[0]
+
+
+def texts_in(value: Any) -> Any:
+    """The texts in nested lists and mappings."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    return [texts_in(item) for item in value] if isinstance(value, list) else value if isinstance(value, str) else None
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GymnasiumConfig(PettingZooConfig):
     """Which environment, and how covey makes it."""
 
     time_limit: int = 500
     # its name in Gymnasium's registry, after the module that registers it and a colon: `rware:rware-tiny-2ag-v2`
-    id: str = ""
-    kwargs: dict[str, Any] = dataclasses.field(default_factory=dict)  # arguments for it: `task.kwargs={sight: 3}`
+    id: str = field("", code=module_of)
+    # arguments for it: `task.kwargs={sight: 3}`. Texts among them may make the environment import something
+    kwargs: dict[str, Any] = field(default_factory=dict, code=texts_in)
     # the environment's own argument for its time limit, which it may report as an ending; covey sets it above
     # task.time_limit
     limit_argument: str | None = None
@@ -156,7 +170,7 @@ def make_registered(
     require("gymnasium", "an environment of Gymnasium", "gymnasium")
     from gymnasium.envs import registration
 
-    module, _, name = id.rpartition(":")
+    module, name = module_of(id), id.rpartition(":")[2]
     if module:
         try:
             importlib.import_module(module)

@@ -128,10 +128,11 @@ def describe(source: Source, simulator: Simulator) -> Description:
         raise
     except Exception as error:
         raise SimulatorError(f"{source.name}: its first reset failed: {describe_error(error)}") from error
-    masks = answer.action_masks
+    masks, shaping = answer.action_masks, answer.shaping
     own = getattr(simulator, "episodes_per_process", None)
     return Description(
         spec=dataclasses.replace(simulator.spec, time_limit=source.config.time_limit, keeps_lifetimes=True),
         masked=tuple(masks) if masks is not None else (),
+        shaped=tuple(shaping) if shaping is not None else (),
         episodes_per_process=source.config.episodes_per_process or own,
     )

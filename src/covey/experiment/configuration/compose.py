@@ -110,11 +110,13 @@ def compose(overrides: Sequence[str]) -> Config:
     for item in values:  # not the copies: an error names what was typed
         check_key(item.key, scopes)
     composed = _apply(tree, [*copies, *values])
-    check_overruled([item.key for item in values], composed)
     composed["imports"] = list(dict.fromkeys(_imports(layers) + _as_list(composed.get("imports"))))
     composed["partners"] = read_partners(partners, flatten_partners(composed["partners"]))
     composed["callbacks"] = _as_list(composed.get("callbacks"))
-    config = _with_discrete_actions(from_dict(composed), [item.key for item in values], layers)
+    keys = [item.key for item in values]
+    config = from_dict(composed)
+    check_overruled(keys, composed, config)
+    config = _with_discrete_actions(config, keys, layers)
     own_code = wanted_imports(to_dict(config))
     return config if config.code_dir or not own_code else dataclasses.replace(config, code_dir=os.getcwd())
 

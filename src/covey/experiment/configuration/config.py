@@ -22,7 +22,7 @@ from covey import registry
 from covey.checks import Large, out_of_range
 from covey.errors import UsageError, unknown_name
 from covey.experiment.configuration.partners import flatten_partners
-from covey.fields import FieldRole, field, roles, roles_of, without
+from covey.fields import FieldRole, code_in, field, roles, roles_of, whole, without
 from covey.loops.config import ExperimentConfig
 
 CHOICES = {
@@ -32,9 +32,7 @@ CHOICES = {
     "critic_model": registry.models,
 }
 BY_GROUP = ("algorithm", "model", "critic_model")  # what may differ between a task's groups of agents
-TASK_CODE = ("module", "path")  # fields of tasks that name code to import, or where it is
 MOST_SEEDS = 10_000  # of one command
-OVERRULED_BY = {"seed": "seeds", "num_minibatches": "minibatch_size"}  # fields that have no effect if the other is set
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +91,7 @@ class Config:
     # how long to train, on what, and how it is watched; experiment=NAME takes a preset: `covey list presets`
     experiment: ExperimentConfig
     # seed of everything random, from 0 to 2^32 - 1
-    seed: Large = field(0, identity=False, compared=False, compiled=False)
+    seed: Large = field(0, identity=False, compared=False, compiled=False, overruled_by="seeds")
     # seeds to train, each in its own run directory: a number (3: 0, 1, 2) or a list; null: only `seed`
     seeds: tuple[Large, ...] | None = field(None, identity=False, compared=False, compiled=False)
     # where the run is written; null: runs/TASK-ALGORITHM-SEED-TIME
@@ -105,15 +103,16 @@ class Config:
     # rotate=true draws the places of single agents for each episode
     partners: dict[str, Any] = field(default_factory=dict, newer=True)
     # modules of your own to import first, which register tasks, models, algorithms or loops
-    imports: tuple[str, ...] = field((), compared=False)
+    imports: tuple[str, ...] = field((), compared=False, code=whole)
     # where `imports`, `hooks` and `callbacks` are looked for, besides the working directory; null: only there
     code_dir: str | None = field(None, identity=False, compared=False, compiled=False)
     # folder with presets of your own; null: only those that covey has
     config_dir: str | None = field(None, identity=False, compared=False, compiled=False)
-    hooks: HooksConfig = field(HooksConfig(), compared=False)  # functions of your own inside the compiled step
+    # functions of your own inside the compiled step
+    hooks: HooksConfig = field(HooksConfig(), compared=False, code=whole)
     # your own code between iterations: each `module:Class` is called without arguments and gives an object with
     # on_iteration, on_evaluation or on_end
-    callbacks: tuple[str, ...] = field((), newer=True, compared=False)
+    callbacks: tuple[str, ...] = field((), newer=True, compared=False, code=whole)
     # compile the program; false runs the same code step by step, for breakpoints
     jit: bool = field(True, identity=False, resumable=True, compared=False)
 
@@ -286,21 +285,35 @@ def from_yaml(text: str) -> Config:
 
 
 def wanted_imports(values: Mapping[str, Any]) -> list[str]:
-    """The user's own code that a configuration wants to import: this list decides what needs trust (trust.py).
+    """The user's own code that a stored configuration wants to import: this list decides what needs trust (trust.py).
 
-    Every field that names code belongs here, whatever type a stranger's file gives it.
+    Fields say that they name code (`FieldRole.code`). Nothing is imported that the configuration names.
     """
-    hooks = values.get("hooks")
-    task = values.get("task")
-    of_task = [task.get(name) or None for name in TASK_CODE] if isinstance(task, Mapping) else []
-    of_hooks = hooks.values() if isinstance(hooks, Mapping) else hooks
-    fields = [values.get("imports"), of_hooks, values.get("callbacks"), of_task]
-    names = [name for value in fields for name in ([value] if isinstance(value, str) else _items(value))]
-    return [str(name) for name in names if name is not None]
+    found = list(code_in(Config, values))
+    for kind in CHOICES:
+        choice = values.get(kind)
+        groups = choice.get("groups") if isinstance(choice, Mapping) else None
+        registered = _registered_name(choice)
+        for own in (choice, *(groups.values() if isinstance(groups, Mapping) else ())):
+            found += _code_of(CHOICES[kind], _registered_name(own) or registered, own)
+    experiment = values.get("experiment")
+    loop = experiment.get("loop") if isinstance(experiment, Mapping) else None
+    for name in [entry.name for entry in registry.loops] if loop is None else [loop]:
+        found += _code_of(registry.loops, name, experiment)
+    return list(dict.fromkeys(found))
 
 
-def _items(value: Any) -> Iterable[Any]:
-    return value if isinstance(value, Iterable) else [value]
+def _registered_name(choice: Any) -> Any:
+    """The name to look up in the registry, of a stored choice."""
+    return choice.get("base") or choice.get("name") if isinstance(choice, Mapping) else None
+
+
+def _code_of(known: registry.Registry, name: Any, values: Any) -> list[str]:
+    """The code that the stored fields of a registered name want to import."""
+    if not isinstance(values, Mapping) or not isinstance(name, str) or name not in known:
+        return []  # nothing can be made of it
+    defaults = known[name].defaults()
+    return list(code_in(type(defaults), registry.with_own_names(defaults, values, name)))
 
 
 def add_to_path(code_dir: Any) -> None:
@@ -325,6 +338,22 @@ def import_modules(names: Iterable[str]) -> None:
             raise UsageError(f"imports: '{name}' failed with {type(error).__name__}: {error}") from error
 
 
+def own_modules(config: Config) -> list[str]:
+    """The files and folders of the user's modules that are loaded, for other machines: those at the top of `code_dir`
+    or of the working directory."""
+    if not wanted_imports(to_dict(config)):
+        return []
+    folders = {os.path.realpath(folder) for folder in (config.code_dir, os.getcwd()) if folder}
+    found = set()
+    for name, module in list(sys.modules.items()):
+        places = [*getattr(module, "__path__", []), getattr(module, "__file__", None)]
+        if "." not in name and name != "__main__" and isinstance(places[0], str):
+            place = os.path.realpath(places[0])
+            if os.path.dirname(place) in folders:
+                found.add(place)
+    return sorted(found)
+
+
 # ---------------------------------------------------------------------------------------------------------- checks
 
 
@@ -341,17 +370,23 @@ def check(config: Config) -> None:
             raise UsageError(str(error)) from error
 
 
-def check_overruled(keys: Sequence[str], composed: Mapping[str, Any]) -> None:
-    """Refuses a field of `keys` that has no effect because of another, wherever that was set."""
+def check_overruled(keys: Sequence[str], values: Mapping[str, Any], config: Config) -> None:
+    """Refuses a field of `keys` that has no effect because of another, wherever that was set.
+
+    `config` was made of `values`, which it is said in.
+    """
+    overruled_by = {path: role.overruled_by for path, role, _ in roles_in(config)}
     for key in keys:
-        *parents, name = key.split(".")
-        section: Any = composed
+        other = overruled_by.get(key)
+        if other is None:
+            continue
+        *parents, _ = key.split(".")
+        section: Any = values
         for parent in parents:
             section = section.get(parent) if isinstance(section, Mapping) else None
-        other = OVERRULED_BY.get(name)
         value = section.get(other) if isinstance(section, Mapping) else None
         if value is not None:
-            path = ".".join([*parents, str(other)])
+            path = ".".join([*parents, other])
             raise UsageError(f"'{key}' has no effect beside {path}={value}; leave one out, or set {path}=null")
 
 

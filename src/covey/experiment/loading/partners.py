@@ -20,6 +20,7 @@ So resuming and evaluating use the same partners, whatever happens to the other 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,16 +34,14 @@ from covey.algorithms.random import make_random_group
 from covey.algorithms.seats import Seat, SeatedActing, Seating, seat_partners
 from covey.envs.base import Env, first_step, reference_policies
 from covey.errors import CoveyError, UsageError, unknown_name
-from covey.experiment.configuration.config import Config, to_dict
+from covey.experiment.configuration.config import Config, from_dict, to_dict
 from covey.experiment.configuration.partners import RANDOM, REFERENCE, ROTATE
 from covey.experiment.loading.policy import Policy, load, read_policy
 from covey.experiment.recording.checkpoint import Checkpoints, host_copy
-from covey.experiment.recording.run_directory import RunDirectory
-from covey.experiment.running.build import build_env, build_group
+from covey.experiment.recording.run_directory import PARTNERS, RunDirectory
+from covey.experiment.running.build import build_algorithm, build_env, build_group
 from covey.observations import describe_shape, dtypes, map_entries
 from covey.types import Algorithm, Array, EnvSpec, GroupSpec, GroupStep, Key, PyTree, TimeStep
-
-FOLDER = "partners"  # of a run directory
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -238,22 +237,48 @@ def find_partners(config: Config, run: Path | None = None, trust: bool = False) 
     if not config.partners:
         return None
     env = build_env(config)
+    names, _ = parse_partners(config.partners, env.spec)
+    policies = {}
+    for name in names:
+        for number, source in enumerate(name.sources):
+            copy = copy_name(name.key, number)
+            where = run / PARTNERS / copy if run is not None and has_copy(run, copy) else Path(source)
+            if source not in (RANDOM, REFERENCE):
+                policies[copy] = _read_partner(name.key, source, where, trust)
+    return TrainingPartners(seating=_seat_all(config, env, policies), policies=policies)
+
+
+def _seat_all(config: Config, env: Env, policies: Mapping[str, Policy]) -> Seating:
+    """The partners that `config` names; `policies` are those that come from a run, by the name of their copy."""
     names, rotate = parse_partners(config.partners, env.spec)
-    seats, acting, policies = [], [], {}
+    seats, acting = [], []
     for name in names:
         made = []
         for number, source in enumerate(name.sources):
-            copy = copy_name(name.key, number)
-            where = run / FOLDER / copy if run is not None and has_copy(run, copy) else Path(source)
-            if source in (RANDOM, REFERENCE):
-                made.append(make_partner(env, name.group, source))
-                continue
-            policies[copy] = _read_partner(name.key, source, where, trust)
-            made.append(_trained_group(policies[copy], env, name.group, name.group))
+            policy = policies.get(copy_name(name.key, number))
+            made.append(
+                make_partner(env, name.group, source)
+                if policy is None
+                else _trained_group(policy, env, name.group, name.group)
+            )
         seats.append(Seat(group=name.group, index=name.index, partners=tuple(partner for partner, _ in made)))
         acting.append(tuple(jax.tree.map(np.asarray, state) for _, state in made))
-    seating = Seating(seats=tuple(seats), rotate=rotate, acting=tuple(acting))
-    return TrainingPartners(seating=seating, policies=policies)
+    sent = {
+        copy: (to_dict(policy.config), jax.tree.map(np.asarray, policy.learner)) for copy, policy in policies.items()
+    }
+    elsewhere = functools.partial(_seating_elsewhere, to_dict(config), sent)
+    return Seating(seats=tuple(seats), rotate=rotate, acting=tuple(acting), elsewhere=elsewhere)
+
+
+def _seating_elsewhere(values: Mapping[str, Any], sent: Mapping[str, tuple[Mapping[str, Any], PyTree]]) -> Seating:
+    """`_seat_all` in another process, of the plain forms of configurations, and what policies learned."""
+    config = from_dict(values)
+    policies = {}
+    for copy, (own, learner) in sent.items():
+        trained = from_dict(own)
+        env = build_env(trained)
+        policies[copy] = Policy(trained, env, build_algorithm(trained, env), learner)
+    return _seat_all(config, build_env(config), policies)
 
 
 def _read_partner(key: str, source: str, where: Path, trust: bool) -> Policy:
@@ -271,7 +296,7 @@ def copy_name(key: str, number: int) -> str:
 
 def has_copy(run: Path, copy: str) -> bool:
     """Whether a run directory has a complete copy of a partner."""
-    return bool(Checkpoints(run / FOLDER / copy / "checkpoints").iterations())
+    return bool(Checkpoints(run / PARTNERS / copy / "checkpoints").iterations())
 
 
 def keep_partners(partners: TrainingPartners | None, run: Path) -> None:
@@ -279,7 +304,7 @@ def keep_partners(partners: TrainingPartners | None, run: Path) -> None:
     for copy, policy in (partners.policies if partners else {}).items():
         if has_copy(run, copy):
             continue
-        folder = run / FOLDER / copy
+        folder = run / PARTNERS / copy
         if not (folder / "config.yaml").exists():
             RunDirectory.create(folder, to_dict(policy.config), {"frames": policy.frames})
         checkpoints = Checkpoints(folder / "checkpoints")
@@ -296,7 +321,7 @@ def partners_of_run(config: Config, run: Path) -> dict[str, Any]:
             continue
         sources = [value] if isinstance(value, str) else value
         result[key] = [
-            str(run / FOLDER / copy_name(key, number)) if has_copy(run, copy_name(key, number)) else source
+            str(run / PARTNERS / copy_name(key, number)) if has_copy(run, copy_name(key, number)) else source
             for number, source in enumerate(sources)
         ]
     return result

@@ -26,7 +26,7 @@ import re
 import shutil
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -133,28 +133,40 @@ class Checkpoints:
             raise CoveyError(f"every checkpoint in {self.directory} is damaged")
         return None
 
-    def restore_at(self, iteration: int, template: Template | Callable[[dict[str, Any]], Template]) -> Restored | None:
-        """`restore` of one iteration; None, with a warning, where that is damaged."""
+    def restore_at(
+        self,
+        iteration: int,
+        template: Template | Callable[[dict[str, Any]], Template],
+        optional: Collection[str] = (),
+    ) -> Restored | None:
+        """`restore` of one iteration; None, with a warning, where that is damaged. Parts that are `optional` are left
+        out where they are not there, or do not fit."""
         entries = [entry for entry in self._entries() if entry.iteration == iteration]
-        attempts = (self._restore_entry(entry, template) for entry in reversed(entries))
+        attempts = (self._restore_entry(entry, template, optional) for entry in reversed(entries))
         return next((restored for restored in attempts if restored is not None), None)
 
     def _restore_entry(
-        self, entry: _Entry, template: Template | Callable[[dict[str, Any]], Template]
+        self,
+        entry: _Entry,
+        template: Template | Callable[[dict[str, Any]], Template],
+        optional: Collection[str] = (),
     ) -> Restored | None:
         def wanted_by(meta: dict[str, Any]) -> Template:
             return template(meta) if callable(template) else template
 
-        read = self._read(entry, lambda meta: list(wanted_by(meta)))
+        read = self._read(entry, lambda meta: list(wanted_by(meta)), optional)
         if read is None:
             return None
         index, leaves = read
-        wanted = wanted_by(index["meta"])
-        try:
-            tree = {part: _fill(wanted[part], leaves[part], part) for part in wanted}
-        except CoveyError as error:
-            self._judge(entry, index, error)
-            return None
+        wanted, tree = wanted_by(index["meta"]), {}
+        for part in leaves:
+            try:
+                tree[part] = _fill(wanted[part], leaves[part], part)
+            except CoveyError as error:
+                if part in optional:
+                    continue
+                self._judge(entry, index, error)
+                return None
         return Restored(tree, index["meta"], index["iteration"])
 
     def restore_part(self, part: str) -> PyTree:
@@ -217,7 +229,7 @@ class Checkpoints:
         return sorted(_Entry(int(match[1]), int(match[2] or 0), self.directory / match[0]) for match in matches)
 
     def _read(
-        self, entry: _Entry, wanted: Callable[[dict[str, Any]], list[str]]
+        self, entry: _Entry, wanted: Callable[[dict[str, Any]], list[str]], optional: Collection[str] = ()
     ) -> tuple[dict[str, Any], dict[str, list[_Leaf]]] | None:
         """A checkpoint's index, and the leaves of the parts that are `wanted` by its meta; None if it is damaged."""
         try:
@@ -229,7 +241,7 @@ class Checkpoints:
             self._warn(f"checkpoint {entry.path} is damaged, trying the one before: {_one_line(error)}")
             return None
         for part in parts:
-            if part not in present:
+            if part not in present and part not in optional:
                 lacking = CoveyError(f"checkpoint {entry.path} has no '{part}', only {', '.join(index['parts'])}")
                 self._judge(entry, index, lacking)
                 return None

@@ -58,6 +58,7 @@ from covey.results import Results, read_results, write_results
 
 CHANGED = "is not as covey wrote it: edited or damaged"
 FAILURE_FILE = "failure.json"
+PARTNERS = "partners"  # the folder of partners that come from other runs
 UNKNOWN_FAILURE = "no error recorded"
 _warn = logging.getLogger("covey").warning
 
@@ -345,12 +346,12 @@ def trust_runs(path: Path) -> list[str]:
 
 
 def _find_runs(path: Path) -> list[Path]:
-    """The run directories at or below `path`: seeds, benchmarks."""
+    """The run directories at or below `path`: seeds, benchmarks, and the partners that runs have copies of."""
     found = []
     for folder, names, files in os.walk(path):
         if "config.yaml" in files:
             found.append(Path(folder))
-            names.clear()
+            names[:] = [name for name in names if name == PARTNERS]
         names.sort()
     if not found:
         raise UsageError(f"no run directory at or below {path}: nothing has a config.yaml")

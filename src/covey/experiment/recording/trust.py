@@ -1,7 +1,7 @@
 """Which run directories may import code: those that this user made or trusted.
 
-A run's config.yaml can name modules to import (`imports`, `hooks`, `callbacks`) and a folder to find them in
-(`code_dir`), so whoever wrote it can run code here. It is trusted if this file beside it
+A run's config.yaml can name modules to import (`imports`, `hooks`, `callbacks`, fields of tasks) and a folder to find
+them in (`code_dir`), so whoever wrote it can run code here. It is trusted if this file beside it
 
     config.trust      a line for each user who trusts config.yaml: HMAC-SHA256 of its bytes
 

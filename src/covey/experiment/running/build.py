@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -22,7 +22,7 @@ from covey.algorithms.seats import Seating, seat_partners, taken_groups
 from covey.envs.base import Env, make_env_from_config
 from covey.envs.batch import episode_values
 from covey.envs.host.env import simulator_of
-from covey.envs.host.pool import Pool, num_cores
+from covey.envs.host.pool import Pool
 from covey.envs.wrappers import AgentIds
 from covey.errors import CoveyError, UnfitInput, UsageError, unknown_name
 from covey.experiment.configuration.config import (
@@ -31,11 +31,14 @@ from covey.experiment.configuration.config import (
     Choice,
     Config,
     HooksConfig,
+    from_dict,
+    own_modules,
+    to_dict,
 )
 from covey.experiment.configuration.partners import taken_whole
-from covey.experiment.running.devices import available_bytes, available_host_bytes
-from covey.loops.actor_learner import acting_device
-from covey.loops.base import DEVICE_AXIS, Loop, LoopInputs, num_bytes, state_shapes
+from covey.experiment.running.devices import available_bytes, available_host_bytes, start_jax
+from covey.loops.actor_learner import acting_device, workers_of
+from covey.loops.base import DEVICE_AXIS, Elsewhere, Loop, LoopInputs, num_bytes, state_shapes
 from covey.loops.config import ActorsConfig
 from covey.loops.evaluate import play_episodes
 from covey.loops.pool_evaluation import PoolEvaluation
@@ -217,16 +220,45 @@ def build_learning(
     config: Config, env: Env, devices: list[Any], num_seeds: int, seating: Seating | None
 ) -> tuple[Algorithm, Loop]:
     """The team's algorithm, with partners in their seats, and the loop that it learns in."""
-    algorithm = build_algorithm(config, env, device_axis=DEVICE_AXIS if len(devices) > 1 else None)
-    if seating is not None:
-        algorithm = seat_partners(algorithm, seating.seats, env.spec, rotate=seating.rotate)
-    return algorithm, build_loop(config, env, algorithm, devices, num_seeds)
+    algorithm = seated(
+        build_algorithm(config, env, device_axis=DEVICE_AXIS if len(devices) > 1 else None), env, seating
+    )
+    return algorithm, build_loop(config, env, algorithm, devices, num_seeds, seating)
 
 
-def build_loop(config: Config, env: Env, algorithm: Algorithm, devices: list[Any], num_seeds: int = 1) -> Loop:
+def seated(algorithm: Algorithm, env: Env, seating: Seating | None) -> Algorithm:
+    """The team's algorithm with the partners of `seating`, if there are any."""
+    return seat_partners(algorithm, seating.seats, env.spec, rotate=seating.rotate) if seating else algorithm
+
+
+def build_loop(
+    config: Config,
+    env: Env,
+    algorithm: Algorithm,
+    devices: list[Any],
+    num_seeds: int = 1,
+    seating: Seating | None = None,
+) -> Loop:
     """The registered loop that `experiment.loop` names."""
     make = registry.loops[config.experiment.loop].make_function()
-    inputs = LoopInputs(
+    inputs = loop_inputs(config, env, algorithm, devices, num_seeds, seating)
+    try:
+        loop: Loop = make(inputs)
+    except ValueError as error:
+        raise UsageError(f"experiment: {error}") from error
+    return loop
+
+
+def loop_inputs(
+    config: Config,
+    env: Env,
+    algorithm: Algorithm,
+    devices: list[Any],
+    num_seeds: int = 1,
+    seating: Seating | None = None,
+) -> LoopInputs:
+    """What the loop is made from."""
+    return LoopInputs(
         config=config.experiment,
         env=env,
         algorithm=algorithm,
@@ -234,12 +266,21 @@ def build_loop(config: Config, env: Env, algorithm: Algorithm, devices: list[Any
         devices=devices,
         num_seeds=num_seeds,
         compile_steps=registry.tasks[config.task.registered].built_in,
+        elsewhere=Elsewhere(
+            make=functools.partial(loop_inputs_elsewhere, to_dict(config), seating.elsewhere if seating else None),
+            modules=own_modules(config),
+        ),
     )
-    try:
-        loop: Loop = make(inputs)
-    except ValueError as error:
-        raise UsageError(f"experiment: {error}") from error
-    return loop
+
+
+def loop_inputs_elsewhere(values: Mapping[str, Any], seating: Callable[[], Seating] | None) -> LoopInputs:
+    """`loop_inputs` in another process, of a configuration's plain form, for one device of its CPU.
+
+    The user's code is imported there."""
+    config = from_dict(values)
+    devices = start_jax("cpu", 1)
+    env = build_env(config)
+    return loop_inputs(config, env, seated(build_algorithm(config, env), env, seating() if seating else None), devices)
 
 
 def check_stored(config: Config, loop: Loop, state: PyTree, devices: list[Any], num_seeds: int) -> int:
@@ -369,7 +410,7 @@ def make_evaluate(
         return PoolEvaluation(
             env,
             algorithm,
-            functools.partial(Pool, source, num_workers=actors.num or num_cores(), seconds=actors.step_seconds),
+            functools.partial(Pool, source, num_workers=workers_of(actors), seconds=actors.step_seconds),
             num_episodes=num_episodes,
             num_copies=actors.evaluation_copies,
             deterministic=deterministic,

@@ -55,8 +55,9 @@ def changes_with(start: Config, changes: Mapping[str, Any], path: str, value: An
         can = f"those that can: {', '.join(allowed) or 'none'}; set_coefficient sets coefficients, such as lr"
         raise CoveyError(f"set_field: '{path}' cannot change while training runs; {can}")
     try:
-        changed = to_dict(with_changes(start, {**changes, path: value}))
-        check_overruled([path], changed)
+        config = with_changes(start, {**changes, path: value})
+        changed = to_dict(config)
+        check_overruled([path], changed, config)
     except UsageError as error:
         raise CoveyError(f"set_field: {path}={value}: {error}") from error
     before = to_dict(start)

@@ -82,11 +82,13 @@ class Chunk:
     size      how many they are
     history   metrics by name, [max_iterations, …] of which the first `size` count
     started   when they were sent, or could begin, by the monotonic clock
+    seconds   what they took, where sending them waits for them, as it does with actors
     """
 
     size: int
     history: dict[str, Array]
     started: float
+    seconds: float | None = None
 
 
 class Training:
@@ -277,7 +279,10 @@ class Training:
 
         saved = [recorder.checkpoints.iterations() for recorder in self._recorders]
         for iteration in sorted(set.intersection(*map(set, saved)), reverse=True):
-            restored = [recorder.checkpoints.restore_at(iteration, template_for) for recorder in self._recorders]
+            restored = [
+                recorder.checkpoints.restore_at(iteration, template_for, self._may_differ)
+                for recorder in self._recorders
+            ]
             found = [saved for saved in restored if saved is not None]
             if len(found) == len(restored):
                 return found
@@ -316,6 +321,10 @@ class Training:
         return [name for name, part in self._loop.parts.items() if part.by_device]
 
     @property
+    def _may_differ(self) -> list[str]:
+        return [name for name, part in self._loop.parts.items() if part.may_differ]
+
+    @property
     def _seed_axes(self) -> dict[str, Any]:
         """Where the seeds are in each part that is saved."""
         return {name: part.seed_axis for name, part in self._loop.parts.items()} | {"best": 0}
@@ -339,7 +348,7 @@ class Training:
         while pending is not None:
             size = pending.size
             metrics = {name: np.asarray(values)[:size] for name, values in pending.history.items()}  # waits
-            seconds = time.monotonic() - pending.started
+            seconds = pending.seconds if pending.seconds is not None else time.monotonic() - pending.started
             self._spend(training=seconds)
             by_seed = self._by_seed(metrics, axis=1)
             also = "; `covey resume` of the other seeds continues without it" if self._together else ""
@@ -367,9 +376,10 @@ class Training:
                 first = None
             self._record_chunk(by_seed, iteration, seconds)
             if evaluation is not None:
-                values = self._wait_for_evaluation(evaluation)
+                beside = pending.seconds or 0.0 if pending is not None else 0.0
+                values = self._wait_for_evaluation(evaluation, beside)
                 if pending is not None:
-                    # It could only begin after the evaluation.
+                    # On a device, it could only begin after the evaluation.
                     pending = dataclasses.replace(pending, started=time.monotonic())
                 improved = self._record_evaluation(values, evaluation.plan)
                 if any(improved) and saved_state is not None:
@@ -403,7 +413,8 @@ class Training:
             return None
         started = time.monotonic()
         self.state, history = self._compute(self._programs.advance, self.state, np.int32(size))
-        return Chunk(size=size, history=history, started=started)
+        seconds = time.monotonic() - started if self._loop.compiled is None else None
+        return Chunk(size=size, history=history, started=started, seconds=seconds)
 
     def _is_due(self, interval: int) -> bool:
         return self.iteration == self.num_iterations or bool(interval and self.iteration % interval == 0)
@@ -428,9 +439,10 @@ class Training:
         self._spend(compiling=ready - started)
         return Evaluation(plan=plan, outputs=self._compute(evaluate, plan.learner, plan.key), started=ready)
 
-    def _wait_for_evaluation(self, evaluation: Evaluation) -> dict[str, np.ndarray]:
+    def _wait_for_evaluation(self, evaluation: Evaluation, beside: float = 0.0) -> dict[str, np.ndarray]:
+        """Its values; `beside` are the seconds of training meanwhile, which count as training's."""
         values = values_of(evaluation.outputs)
-        self._spend(evaluating=time.monotonic() - evaluation.started)
+        self._spend(evaluating=time.monotonic() - evaluation.started - beside)
         return values
 
     def _evaluate(self, plan: EvaluationPlan) -> None:

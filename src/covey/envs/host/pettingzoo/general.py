@@ -10,6 +10,7 @@ from covey.envs.host.pettingzoo.parallel import ParallelSimulator
 from covey.envs.host.pettingzoo.recipe import PettingZooConfig, Recipe
 from covey.envs.host.pettingzoo.turns import AecSimulator
 from covey.errors import UsageError
+from covey.fields import field, whole
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -19,7 +20,7 @@ class AnyConfig(PettingZooConfig):
     time_limit: int = 1000
     # what makes it: a module (`mpe2.simple_spread_v3`), a name that PettingZoo registers (`sisl/multiwalker-v9`), or
     # `module:attribute` of a class or function
-    module: str = ""
+    module: str = field("", code=whole)
     kwargs: dict[str, Any] = dataclasses.field(default_factory=dict)  # arguments for it: `task.kwargs={n_walkers: 4}`
     turns: bool = False  # one agent acts at a time, and a step is one move
     # agents by group, as names or prefixes of names: `{archers: [archer], knights: [knight]}`; empty: by the prefixes

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from covey.checks import at_least, between_0_and_1
-from covey.envs.host.pettingzoo.parallel import ParallelSimulator
+from covey.envs.host.pettingzoo.parallel import Cycle, ParallelSimulator
 from covey.envs.host.pettingzoo.recipe import PettingZooConfig, Recipe
 from covey.registry import OtherNames
 
@@ -41,8 +41,27 @@ class MpeConfig(PettingZooConfig):
         return Recipe(module=f"mpe2.{scenario}", arguments=self.arguments(**(names or {})), returns=returns, **more)
 
 
+class ParticleCycle(Cycle):
+    """A particle environment in which only the last agent's turn is taken: that one moves the world, and the others'
+    only note an action."""
+
+    def take_turns(self, actions: Mapping[str, Any], agents: Sequence[str]) -> Mapping[str, Any]:
+        world = self.game.unwrapped
+        *others, last = agents
+        world.current_actions[:-1] = [actions[agent] for agent in others]
+        world.agent_selection = last
+        world.step(actions[last])
+        rewards: Mapping[str, Any] = world.rewards
+        return rewards
+
+
 class Particles(ParallelSimulator):
     """Joins what agents see into the global state. The environment's own would compute all of it a second time."""
+
+    def __init__(self, config: MpeConfig):
+        super().__init__(config)
+        if isinstance(self.environment, Cycle):
+            self.environment = ParticleCycle(self.environment.game)
 
     def global_state(self) -> np.ndarray:
         parts = [group.arrays[""].ravel() for group in self.groups.values()]

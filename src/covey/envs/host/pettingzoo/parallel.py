@@ -90,7 +90,7 @@ class ParallelSimulator:
         return self._answer(rewards=False, changed=True)
 
     def step(self, actions: Mapping[str, np.ndarray]) -> SimulatorStep:
-        chosen = {name: group.choose(actions[name]) for name, group in self.groups.items()}
+        chosen = {name: list(group.choose(actions[name])) for name, group in self.groups.items()}
         observations, rewards, terminations, truncations, infos = self.environment.step(
             {member.name: chosen[member.group][member.row] for member in self._acting}
         )
@@ -122,7 +122,11 @@ class ParallelSimulator:
         """The metrics of the recipe."""
         return {}
 
-    # --------------------------------------------------------------------------------------------------- who is alive
+    def shape(self) -> dict[str, np.ndarray] | None:
+        """Rewards for learning only, by group; asked for at resets too."""
+        return None
+
+    # ------------------------------------------------------------------------------------------------------ who lives
 
     def _begin(self) -> None:
         """Starts an episode, with the agents that the environment starts with."""
@@ -184,6 +188,7 @@ class ParallelSimulator:
         return SimulatorStep(
             observations={name: spaces.as_observations(group.arrays) for name, group in groups},
             rewards={name: group.rewards.copy() for name, group in groups} if rewards else None,
+            shaping=self.shape(),
             terminated={name: group.terminated.copy() for name, group in groups} if changed else None,
             alive={name: group.alive.copy() for name, group in groups} if changed else None,
             action_masks=masks_of(self.groups) if self._masked else None,
@@ -230,17 +235,9 @@ class Cycle:
         game.reset(seed=seed)
         return {agent: game.observe(agent) for agent in game.agents}, game.infos
 
-    def step(self, actions: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+    def step(self, actions: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
         game = self.game
-        agents = game.agents[:]
-        rewards: dict[str, Any] = dict.fromkeys(agents, 0.0)
-        for agent in agents:
-            if agent != game.agent_selection:
-                raise SimulatorError(f"it is the turn of {game.agent_selection}, not of {agent}: it is not parallel")
-            game.step(actions[agent])
-            earned = game.rewards
-            for other in agents:
-                rewards[other] += earned[other]
+        rewards = self.take_turns(actions, game.agents[:])
         terminations, truncations = dict(game.terminations), dict(game.truncations)
         observations = {agent: game.observe(agent) for agent in game.agents}
         infos = dict(game.infos)
@@ -249,6 +246,19 @@ class Cycle:
         ):  # agents that ended leave
             game.step(None)
         return observations, rewards, terminations, truncations, infos
+
+    def take_turns(self, actions: Mapping[str, Any], agents: Sequence[str]) -> Mapping[str, Any]:
+        """Everybody's turn; returns what each agent earned in all of them."""
+        game = self.game
+        rewards: dict[str, Any] = dict.fromkeys(agents, 0.0)
+        for agent in agents:
+            if agent != game.agent_selection:
+                raise SimulatorError(f"it is the turn of {game.agent_selection}, not of {agent}: it is not parallel")
+            game.step(actions[agent])
+            earned = game.rewards
+            for other in agents:
+                rewards[other] += earned[other]
+        return rewards
 
 
 def as_parallel(environment: Any, recipe: Recipe) -> Any:

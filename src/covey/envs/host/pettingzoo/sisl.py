@@ -16,6 +16,7 @@ from covey.specs import MetricSpec
 from covey.task_fields import SHARED_REWARD_NAMES
 
 WALKER_SIZE = 24  # entries of a walker's observation about itself
+REWARD_FOR_WAY = 130 / 30  # of a metre, with forward_reward=1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,7 +34,9 @@ class MultiwalkerConfig(PettingZooConfig):
     terminate_on_fall: bool = True  # a fall ends the episode; false: only for the walker that fell
     remove_on_fall: bool = True  # a fallen walker disappears; only with terminate_on_fall=false
     terrain_length: int = 200  # steps of terrain
-    # episodes after which a process that steps copies is replaced, because each reset leaks 17 kB; null: never
+    # weight of the package's way in a reward for learning only, which no return counts: 1 doubles forward_reward=1
+    shaping: float = 0.0
+    # episodes after which a process that steps copies of it is replaced: each reset leaks 17 kB; null: never
     episodes_per_process: int | None = 20_000
 
     shares_reward: ClassVar[bool] = True
@@ -53,7 +56,7 @@ class MultiwalkerConfig(PettingZooConfig):
         own = "the mean over the walkers of" if shared else "the sum over the episode of"
         return Recipe(
             module="sisl/multiwalker-v9",
-            arguments={**self.arguments(num_walkers="n_walkers"), "shared_reward": shared},
+            arguments={**self.arguments(without=("shaping",), num_walkers="n_walkers"), "shared_reward": shared},
             shared_reward=("agents",) if shared else (),
             metrics={
                 "displacement": MetricSpec(reduction="last", unit="m"),
@@ -69,7 +72,8 @@ class Multiwalker(ParallelSimulator):
 
     def __init__(self, config: MultiwalkerConfig):
         self._world: Any = None
-        self._start = 0.0  # where the package began
+        self._shaping = config.shaping * REWARD_FOR_WAY
+        self._start = self._before = 0.0  # where the package began, and where it was a step ago
         self._state_array = np.zeros(config.num_walkers * WALKER_SIZE + 3, np.float32)
         self._state_of_walkers = self._state_array[:-3].reshape(-1, WALKER_SIZE)
         super().__init__(config)
@@ -77,7 +81,7 @@ class Multiwalker(ParallelSimulator):
     def _begin(self) -> None:
         super()._begin()
         self._world = self.environment.unwrapped.env
-        self._start = self._world.package.position.x
+        self._start = self._before = self._world.package.position.x
 
     def global_state(self) -> np.ndarray:
         """As the environment computes it, from what walkers saw last: its own method fails once a walker has fallen."""
@@ -86,6 +90,13 @@ class Multiwalker(ParallelSimulator):
         state[-3], state[-2] = package.position
         state[-1] = package.angle
         return state.copy()
+
+    def shape(self) -> dict[str, np.ndarray] | None:
+        if not self._shaping:
+            return None
+        now = self._world.package.position.x
+        gained, self._before = now - self._before, now
+        return {"agents": np.full(len(self._state_of_walkers), self._shaping * gained, np.float32)}
 
     def measure(self) -> dict[str, float]:
         fallen = self._world.fallen_walkers

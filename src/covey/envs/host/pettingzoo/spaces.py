@@ -228,6 +228,9 @@ def make_choose(space: Any, action: ActionSpec) -> Callable[[np.ndarray], Sequen
             return lambda actions: actions.tolist()
         case MultiDiscrete():
             return lambda actions: actions.astype(space.dtype) + start  # type: ignore[return-value]
+        case Continuous() if len(space.shape) == 1:
+            dtype = space.dtype
+            return lambda actions: actions.astype(dtype)  # type: ignore[return-value]
         case Continuous():
             return lambda actions: actions.reshape(len(actions), *space.shape).astype(space.dtype)  # type: ignore[return-value]
 
