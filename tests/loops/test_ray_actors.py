@@ -222,7 +222,9 @@ def check_a_killed_actor_is_made_again(parts: Parts, capfd: Any) -> None:
     assert metrics["actors/restarts"].tolist() == [1, 0]
     assert metrics["actors/dropped_episodes"].tolist() == [2, 0]
     [line] = capfd.readouterr().err.splitlines()
-    assert line.startswith("warning: actor 1 on 127.") and line.endswith("it is made again, and 2 episodes are dropped")
+    assert line.startswith("warning: actor 1 on 127.") and line.endswith(
+        "it is started again, and 2 episodes are dropped"
+    )
     assert int(state.iteration) == 3
 
 
