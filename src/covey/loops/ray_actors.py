@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib.metadata
 import logging
 import os
 import secrets
@@ -35,7 +36,6 @@ import ray
 from ray._private.authentication.authentication_token_setup import enable_token_auth_by_default
 from ray.exceptions import ActorUnavailableError, NodeDiedError, RayError
 
-import covey
 from covey.envs.host.env import simulator_of
 from covey.envs.host.pool import num_cores, print_warning
 from covey.envs.host.simulator import describe_error
@@ -145,7 +145,7 @@ class Share:
 
 def own_versions() -> dict[str, str]:
     """The versions that must be the same on all nodes."""
-    return {"covey": covey.__version__, "jax": jax.__version__}
+    return {"covey": importlib.metadata.version("covey"), "jax": jax.__version__}
 
 
 # ------------------------------------------------------------------------------------------------------ what is sent
