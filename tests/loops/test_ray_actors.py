@@ -236,7 +236,7 @@ def check_a_killed_actor_is_made_again(parts: Parts, capfd: Any) -> None:
     assert metrics["actors/restarts"].tolist() == [1, 0]
     assert metrics["actors/dropped_episodes"].tolist() == [2, 0]
     err = capfd.readouterr().err
-    lost = r"warning: actor 1 on 127.[\d.]+ [a-z ]+; it is made again, and 2 episodes are dropped\n"
+    lost = r"warning: actor 1 on 127.[\d.]+ [a-z ]+; it is started again, and 2 episodes are dropped\n"
     assert re.fullmatch(lost, err), err
     assert int(state.iteration) == 3
 

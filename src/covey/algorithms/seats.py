@@ -48,7 +48,7 @@ class Seating:
     """All seats of a task that partners take.
 
     acting      for each seat, what each of its partners acts with
-    elsewhere   makes these in another process; it can be pickled
+    elsewhere   a function that makes this in another process, which can be pickled
     """
 
     seats: tuple[Seat, ...]
@@ -225,7 +225,7 @@ class SeatedTeam:
 
 
 def init(seated: SeatedTeam, key: Key) -> SeatedActing:
-    """The team's fresh state, and zeros for what partners act with: their parameters are put in later.
+    """The team's fresh state, and zeros for what partners act with. Their parameters are put in later.
 
     Only their shapes are computed, so that parameters are not constants of the compiled program.
     """
@@ -254,7 +254,7 @@ def initial_carry(seated: SeatedTeam, num_envs: int) -> SeatedCarry:
 def act(
     seated: SeatedTeam, acting: SeatedActing, timestep: TimeStep, carry: SeatedCarry, key: Key, explore: bool
 ) -> tuple[PyTree, PyTree, SeatedCarry]:
-    """Actions by group `[B, A, …]`, of the team and in their seats of partners, the extras, and the next carry."""
+    """Actions `[B, A, …]` by group, with those of partners in their seats, the extras, and the next carry."""
     seats, spec = seated.seats, seated.spec
     key_partners, key_draw = jax.random.split(jax.random.fold_in(key, 1))  # the team keeps its own key
     carry = draw_seats(seats, spec, seated.rotate, carry, timestep.last, key_draw)

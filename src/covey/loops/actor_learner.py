@@ -319,7 +319,7 @@ def _from_inputs(inputs: LoopInputs, replay: bool) -> Loop:
 
 
 def training_from(inputs: LoopInputs, replay: bool) -> OnlineTraining:
-    """What the inputs of a loop make an iteration of; with `replay`, it learns from a buffer."""
+    """What an iteration is made of, from the inputs of the loop; with `replay`, it learns from a buffer."""
     config: ActorLearnerConfig | ActorReplayConfig = inputs.config
     return OnlineTraining(
         env=BatchedEnv(env=inputs.env, num_envs=config.num_envs // len(inputs.devices)),
@@ -334,7 +334,7 @@ def training_from(inputs: LoopInputs, replay: bool) -> OnlineTraining:
 
 
 def collecting_for(training: OnlineTraining, config: ActorLearnerConfig | ActorReplayConfig) -> Collecting:
-    """What collects all batches of a training."""
+    """How the batches of a training are collected."""
     return Collecting(
         env=training.env.env,
         algorithm=training.algorithm,
@@ -349,7 +349,7 @@ def collecting_for(training: OnlineTraining, config: ActorLearnerConfig | ActorR
 
 
 def collecting_elsewhere(make: Callable[[], LoopInputs], replay: bool) -> Collecting:
-    """`collecting_for` in another process, where `make` gives the inputs."""
+    """The same in another process, where `make` returns the inputs."""
     inputs = make()
     return collecting_for(training_from(inputs, replay), inputs.config)
 
@@ -359,7 +359,7 @@ def make_actor_loop(
     config: ActorLearnerConfig | ActorReplayConfig,
     elsewhere: Elsewhere | None = None,
 ) -> Loop:
-    """The loop of a training whose batches actors collect; `elsewhere` makes `collecting_for` it."""
+    """The loop of a training whose batches are collected by actors; `elsewhere` makes its `Collecting` for others."""
     collecting = collecting_for(training, config)
     collectors = find_collectors(collecting, config.actors, elsewhere)
     parts = ActorTraining(
@@ -397,14 +397,14 @@ def make_actor_loop(
 
 
 def find_collectors(collecting: Collecting, actors: ActorsConfig, elsewhere: Elsewhere | None) -> Collectors:
-    """Where `actors` says that batches are collected."""
+    """Collectors on this machine or in a Ray cluster, as `actors` says."""
     if actors.where is Where.local:
         if simulator_of(collecting.env) is not None:
             check_workers(workers_of(actors))
         make = partial(make_collector, collecting, actors.step_seconds)
         return Collectors(make=make, example_saved=partial(example_saved, collecting))
     if elsewhere is None:
-        raise ValueError("actors=ray is not possible: this loop does not say how its actors are made elsewhere")
+        raise ValueError("actors=ray is not possible: this loop does not say how to make its actors elsewhere")
     try:
         from covey.loops.ray_actors import ray_collectors
     except ModuleNotFoundError as error:
@@ -432,7 +432,7 @@ def _act_with(training: OnlineTraining) -> Callable[[Array], Algorithm]:
 
 
 def workers_of(actors: ActorsConfig) -> int:
-    """Processes that step simulators on this machine."""
+    """The number of processes that step simulators on this machine."""
     return num_cores() if actors.num is None or actors.where is not Where.local else actors.num
 
 

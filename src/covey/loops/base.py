@@ -25,10 +25,10 @@ DEVICE_AXIS = "devices"  # the name of the axis over devices, for collectives
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Elsewhere:
-    """How another process, of another machine perhaps, makes what this one has.
+    """How another process, possibly on another machine, makes the same object as this one.
 
-    make      makes it; it can be pickled
-    modules   the files and folders of the user's own modules, which it needs
+    make      the function that makes it, which can be pickled
+    modules   files and folders of the user's own modules that it needs
     """
 
     make: Callable[[], Any]
@@ -46,7 +46,7 @@ class LoopInputs:
     devices         where to compute
     num_seeds       seeds that train in one program; with 1, nothing has an axis of seeds
     compile_steps   compile the environments' steps even under `jax.disable_jit`
-    elsewhere       how another process makes these, for one device of its CPU
+    elsewhere       how another process makes these inputs, for one device of its CPU
     """
 
     config: Any
@@ -79,7 +79,7 @@ class StatePart:
     seed_axis   if several seeds train at once, the axis of the seeds in its leaves; None if all share one value; a dict
                 for a part that is a dict
     by_device   its leaves are split over the devices, so it fits only the number of devices that it was saved with
-    may_differ  a run may continue without it, where the saved one has another structure or there is none
+    may_differ  a run may continue without it, if the saved one has another structure or is missing
     left_out    None if checkpoints hold it; otherwise what to tell a user whose run resumes without it
     """
 

@@ -93,7 +93,7 @@ class Collecting:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Collectors:
-    """A way to collect: what makes a collector, and what that one saves, for its shapes."""
+    """A way to collect: a function that makes a collector, and one for an example of what it saves."""
 
     make: Callable[[], Collector]
     example_saved: Callable[[], PyTree]
@@ -166,8 +166,8 @@ class Chosen:
 
 
 class Rows:
-    """What all copies did and showed in a batch, `[T, N, …]`, in the host's memory: on a device, a program that keeps a
-    step costs more than acting."""
+    """The rows of a batch `[T, N, …]`, in the host's memory. On a device, a program that writes one step would cost
+    more than acting."""
 
     def __init__(self, num_steps: int, num_copies: int):
         self._size = num_steps, num_copies
@@ -175,7 +175,7 @@ class Rows:
         self._structure: Any = None
 
     def write(self, step: int, part: slice, tree: PyTree) -> None:
-        """Keeps a step of some copies."""
+        """Writes a step of some copies."""
         leaves, structure = jax.tree.flatten(tree)
         if self._structure is None:
             self._structure = structure
@@ -185,7 +185,7 @@ class Rows:
 
     @property
     def tree(self) -> Any:
-        """All of them."""
+        """All rows, in the structure of what was written."""
         return jax.tree.unflatten(self._structure, self._rows)
 
 
@@ -215,7 +215,7 @@ class PoolCollector:
         answers, acts = (Rows(collecting.rollout_length, collecting.num_envs) for _ in range(2))
         key, flag = self._put(key), np.bool_(at_random)
         carries = [half.carry for half in self._halves]
-        kept: list[list[PyTree]] = [[] for _ in self._halves]  # before each sequence
+        kept: list[list[PyTree]] = [[] for _ in self._halves]  # the carries before each sequence
         for step in range(collecting.rollout_length + 1):
             if self._cancelled:
                 raise Cancelled
@@ -293,8 +293,8 @@ def act_in_half(
 
 
 def shown_after(collecting: Collecting, answer: Answer) -> TimeStep:
-    """What the algorithm is shown after a step `[b]`. A new episode begins where the old one was lost, and no value
-    reaches from one into the other."""
+    """What the algorithm is shown after a step `[b]`. Where an episode was lost a new one begins, and no value may be
+    bootstrapped across that."""
     after = seen_by_algorithm(collecting.env, answer.timestep)
     return dataclasses.replace(after, last=after.last | answer.dropped, truncated=after.truncated | answer.dropped)
 
@@ -302,7 +302,7 @@ def shown_after(collecting: Collecting, answer: Answer) -> TimeStep:
 def act_on_answer(
     collecting: Collecting, acting: PyTree, answer: Answer, carry: PyTree, key: Key, place: Array, at_random: Array
 ) -> tuple[PyTree, Chosen]:
-    """The carry and the actions after an answer, as `act_in_half`."""
+    """As `act_in_half`, on a pool's answer; returns the carry and the actions."""
     algorithm = collecting.act_with(at_random)
     key_act = jax.random.fold_in(key, place)
     actions, extras, carry = algorithm.act(acting, shown_after(collecting, answer), carry, key_act, collecting.explore)
@@ -317,10 +317,12 @@ def finish_batch(
     carries: list[PyTree],
     kept: list[list[PyTree]],
 ) -> tuple[list[Half], Batch, EpisodeSums]:
-    """The halves after a batch, the batch `[T, N, …]` without the episodes that were lost, and those that ended in it.
+    """The halves after a batch, the batch `[T, N, …]` in which lost episodes count nowhere, and the sums of those that
+    ended.
 
-    `halves` are as they were before it, `carries` of each as they are after it, `kept` as they were before each of its
-    sequences.
+    halves    before the batch
+    carries   of each half, after the batch
+    kept      the carries of each half, before each sequence
     """
     first = jax.tree.map(lambda *parts: jnp.concatenate(parts), *halves)
     after = jax.vmap(partial(shown_after, collecting))(answers)
@@ -354,8 +356,8 @@ def finish_batch(
 def follow_episodes(
     collecting: Collecting, episodes: Episodes, after: TimeStep, answers: Answer, acts: Chosen
 ) -> tuple[Episodes, EpisodeSums]:
-    """The statistics of running episodes `[N]` after the steps `[T, N]`, and the sums of those that ended. Episodes
-    that were lost are in neither."""
+    """The statistics of running episodes `[N]` after the steps `[T, N]`, and the sums of those that ended, without lost
+    episodes."""
     spec = collecting.env.spec
 
     def step(episodes: Episodes, inputs: tuple[TimeStep, Array, Chosen]) -> tuple[Episodes, EpisodeSums]:
@@ -368,20 +370,20 @@ def follow_episodes(
 
 
 def join_carries(carries: Sequence[PyTree]) -> PyTree:
-    """The carries of all halves as one, of what learns."""
+    """The carries of all halves joined, for the networks that learn."""
     return jax.tree.map(lambda *parts: jnp.concatenate(parts), *map(learned_carry, carries))
 
 
 def split_copies(tree: PyTree, ends: list[int]) -> list[Any]:
-    """The inverse of joining halves, which end at the copies `ends`."""
+    """Splits joined halves at the copies `ends`."""
     leaves, structure = jax.tree.flatten(tree)
     parts = [jnp.split(leaf, ends) for leaf in leaves]
     return [jax.tree.unflatten(structure, [part[number] for part in parts]) for number in range(len(ends) + 1)]
 
 
 def without_lost(transitions: dict[str, Transition], dropped: Array) -> dict[str, Transition]:
-    """The transitions, in which nobody is alive in the steps of episodes that were `dropped [T, N]` at some step: they
-    weigh nothing in any loss."""
+    """The transitions, with nobody alive in the steps of episodes that were `dropped [T, N]`, so that these have no
+    weight in any loss."""
     first = next(iter(transitions.values()))
 
     def back(lost_later: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -396,7 +398,7 @@ def without_lost(transitions: dict[str, Transition], dropped: Array) -> dict[str
 
 
 def make_collector(collecting: Collecting, step_seconds: float, warn: Callable[[str], None] | None = None) -> Collector:
-    """Collects in a pool of simulators, or in compiled environments. `warn` is told of processes that are replaced."""
+    """Collects in a pool of simulators or in compiled environments. `warn` is called when a process is replaced."""
     source = simulator_of(collecting.env)
     if source is None:
         return CompiledCollector(collecting)

@@ -59,7 +59,7 @@ class PoolEvaluation:
         self._act = jax.jit(partial(act_in_half, collecting))
         self._follow = jax.jit(partial(follow_episodes, env, scored))
         self._pool: Pool | None = None
-        self._playing = threading.Lock()  # one evaluation may be asked for while another is played
+        self._playing = threading.Lock()  # an evaluation may be requested while another is played
 
     def __call__(self, learner: PyTree, key: Key) -> Any:
         future: Future[dict[str, np.ndarray]] = Future()

@@ -1,12 +1,12 @@
-"""Actors in a Ray cluster: a collector whose copies are acted for and stepped on other machines.
+"""Actors in a Ray cluster: a collector whose copies are stepped, and acted for, on other machines.
 
 Each actor is a process that Ray places on a node. It holds an ordinary collector over its share of the copies, and acts
-there, on the CPU, with the parameters that were published for the batch. What it collected comes back as NumPy arrays,
-and the shares are joined along the axis of environments. So everything else is as with actors of this machine.
+there, on the CPU, with the parameters that were published for the batch. Batches come back as NumPy arrays, and the
+shares are joined along the axis of environments. Everything else is as with actors on this machine.
 
-An actor's end is not the run's: if its process or its node dies, it is made again where there is room, begins new
-episodes, and collects its share of the same batch with the same parameters. What goes wrong in a simulator is no death
-of the actor, and ends the run as it does on this machine.
+The run survives the loss of an actor. If its process or its node dies, it is started again where there is room, begins
+new episodes, and collects its share of the same batch with the same parameters. A failure in a simulator does not end
+its actor. It ends the run, as it does on this machine.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ from covey.loops.collectors import (
 from covey.loops.config import ActorsConfig
 from covey.types import Batch, Key, PyTree
 
-CONNECT_SECONDS = 30.0  # that a cluster has to answer, unless `actors.connect_seconds` says otherwise
-START_SECONDS = 300.0  # that Ray has to start processes: its own, and those of all actors
-SHARE_SECONDS = 20.0  # that an actor which is made again waits for a CPU of its own
-CLOSE_SECONDS = 3.0  # that actors have to end by themselves
-POLL_SECONDS = 0.2  # between looks at whether collecting was cancelled
-MOST_FAILURES = 3  # of one actor without a batch in between
+CONNECT_SECONDS = 30.0  # in which a cluster must answer, unless `actors.connect_seconds` says otherwise
+START_SECONDS = 300.0  # in which Ray must start its own processes, and those of all actors
+SHARE_SECONDS = 20.0  # for which an actor that is started again waits for CPUs of its own
+CLOSE_SECONDS = 3.0  # in which actors must end by themselves
+POLL_SECONDS = 0.2  # between checks whether collecting was cancelled
+MOST_FAILURES = 3  # of one actor, with no batch in between
 LOOPBACK = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"  # Ray replaces 127.0.0.1 by another address on Linux
 
 
@@ -68,7 +68,7 @@ LOOPBACK = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"  # Ray replac
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What an actor answers. A failure is a line instead of an exception, which might not arrive whole."""
+    """What an actor answers. A failure is sent as a line of text, because an exception may not survive pickling."""
 
     value: Any = None
     failure: str | None = None
@@ -85,9 +85,9 @@ class Place:
 
 
 class Share:
-    """An actor: a collector of `num_envs` copies, made when it is first asked for anything.
+    """An actor: a collector of `num_envs` copies, made at the first request.
 
-    Every request may bring a key `begin`, with which new episodes begin first."""
+    A request may bring a key `begin`: then new episodes begin before it is answered."""
 
     def __init__(self, make: Callable[[], Collecting], num_envs: int, num_workers: int, step_seconds: float):
         self._make_collecting, self._num_envs, self._num_workers = make, num_envs, num_workers
@@ -144,7 +144,7 @@ class Share:
 
 
 def own_versions() -> dict[str, str]:
-    """What must be the same on all nodes."""
+    """The versions that must be the same on all nodes."""
     return {"covey": importlib.metadata.version("covey"), "jax": jax.__version__}
 
 
@@ -160,7 +160,7 @@ class SentKey:
 
 
 def to_send(tree: PyTree) -> PyTree:
-    """`tree` with NumPy arrays for leaves."""
+    """`tree` with NumPy arrays for leaves, which can be sent."""
 
     def send(leaf: Any) -> Any:
         if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
@@ -171,7 +171,7 @@ def to_send(tree: PyTree) -> PyTree:
 
 
 def received(tree: PyTree) -> Any:
-    """`tree` with keys for those that were sent as arrays."""
+    """The inverse of `to_send` for keys; other leaves stay arrays."""
 
     def receive(leaf: Any) -> Any:
         if not isinstance(leaf, SentKey):
@@ -182,7 +182,7 @@ def received(tree: PyTree) -> Any:
 
 
 def join_shares(batches: Sequence[Batch]) -> Batch:
-    """The batch `[T, B, …]` of all shares, in their order, as copies: what Ray gives out is its own memory."""
+    """The batch `[T, B, …]` of all shares, in their order. It is a copy, because Ray's arrays are in Ray's memory."""
 
     def join(name: str, axis: int) -> Any:
         return jax.tree.map(lambda *parts: np.concatenate(parts, axis), *(getattr(batch, name) for batch in batches))
@@ -199,13 +199,14 @@ def join_shares(batches: Sequence[Batch]) -> Batch:
 
 
 class Cluster:
-    """This process's connection to a Ray cluster; without an address, to one of its own on this machine.
+    """This process's connection to a Ray cluster; without an address, to a Ray that it starts on this machine.
 
-    A thread holds it from beginning to end. So waiting for it is bounded, and Ray leaves the handlers of signals alone.
+    A thread holds the connection from start to end. So waiting for it can be limited, and Ray does not change the
+    handlers of signals.
     """
 
     def __init__(self, address: str | None, seconds: float, modules: Sequence[str] = ()):
-        """`modules` are files and folders of code that every node is sent."""
+        """`modules` are files and folders of code that are sent to every node."""
         self.address, self.modules = address, tuple(modules)
         self.users = 0  # collectors that use it
         self._ended = threading.Event()
@@ -228,7 +229,7 @@ class Cluster:
 
     @property
     def cpus(self) -> int:
-        """All that the cluster has, free or not."""
+        """All CPUs of the cluster, free or not."""
         return int(ray.cluster_resources().get("CPU", 0))
 
     @property
@@ -246,22 +247,22 @@ class Cluster:
             except BaseException as error:
                 connected.set_exception(UsageError(f"cannot use {self}: {describe_error(error)}"))
                 return
-            # Ray prints what it notices, such as an actor's death, which is told in one line where it matters.
+            # Ray prints events such as an actor's death. covey reports those that matter in one line.
             ray._private.worker._worker_logs_enabled = False
             connected.set_result(None)
             self._ended.wait()
 
     def close(self) -> None:
-        """Ends what this process has in the cluster."""
+        """Ends the connection, and everything that this process runs in the cluster."""
         self._ended.set()
         self._thread.join(START_SECONDS)
 
 
 @contextlib.contextmanager
 def ray_of_own() -> Iterator[str]:
-    """Ray on this machine while the body runs; gives its address. Only who has a secret can use it.
+    """Ray on this machine while the body runs; gives its address. A secret token is needed to use it.
 
-    Without one in the environment, Ray would write one into the home directory."""
+    Without a token in the environment, Ray would write one into the home directory."""
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     enable_token_auth_by_default()
     with ray_head.started(num_cpus=num_cores(), include_dashboard=False, _node_ip_address=LOOPBACK) as address:
@@ -269,9 +270,9 @@ def ray_of_own() -> Iterator[str]:
 
 
 def wait_for_server(address: str, seconds: float) -> None:
-    """Returns when something at HOST:PORT answers as gRPC does; UsageError where nothing does for some seconds.
+    """Returns when something at HOST:PORT answers as gRPC does; raises UsageError if nothing does within `seconds`.
 
-    Ray itself waits for minutes, and prints what it tries."""
+    Ray itself would wait for minutes and print what it tries."""
     host, _, port = address.rpartition(":")
     preface, settings = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
     deadline = time.monotonic() + seconds
@@ -300,7 +301,7 @@ _cluster: Cluster | None = None
 
 
 def connect(actors: ActorsConfig, modules: Sequence[str]) -> Cluster:
-    """The connection of this process, which is made if there is none."""
+    """The connection of this process. It is made at the first call."""
     global _cluster
     if _cluster is not None and (_cluster.address, _cluster.modules) == (actors.address, tuple(modules)):
         return _cluster
@@ -313,7 +314,7 @@ def connect(actors: ActorsConfig, modules: Sequence[str]) -> Cluster:
 
 
 def disconnect() -> None:
-    """Ends the connection, if nobody uses it any more."""
+    """Ends the connection, unless a collector still uses it."""
     global _cluster
     if _cluster is not None and not _cluster.users:
         cluster, _cluster = _cluster, None
@@ -324,7 +325,7 @@ def disconnect() -> None:
 
 
 def ray_collectors(collecting: Collecting, actors: ActorsConfig, elsewhere: Elsewhere) -> Collectors:
-    """How batches are collected in a Ray cluster; `elsewhere` makes `collecting` in an actor's process."""
+    """Collecting in a Ray cluster; `elsewhere` makes `collecting` in an actor's process."""
     if actors.processes is not None and simulator_of(collecting.env) is None:
         raise ValueError("actors.processes has no effect: actors step the environments of a compiled task themselves")
     processes = actors.processes or 1
@@ -337,13 +338,13 @@ def ray_collectors(collecting: Collecting, actors: ActorsConfig, elsewhere: Else
 
 
 def example_of_shares(shares: Sequence[Collecting]) -> dict[str, Any]:
-    """What a `RayCollector` saves, for its shapes."""
+    """An example of what a `RayCollector` saves, for its shapes."""
     saved = [example_saved(share) for share in shares]
     return {"shares": saved} if all(saved) else {}
 
 
 def count_actors(actors: ActorsConfig, num_envs: int, modules: Sequence[str]) -> int:
-    """How many actors there are: `actors.num`, or as many as there are CPUs for. UsageError where these are too few."""
+    """The number of actors: `actors.num`, or as many as there are CPUs for. Raises UsageError if CPUs are too few."""
     processes, num = actors.processes or 1, actors.num
     if actors.address is None:  # the Ray that is started later has these
         cpus, where = num_cores(), "this machine"
@@ -361,13 +362,14 @@ def count_actors(actors: ActorsConfig, num_envs: int, modules: Sequence[str]) ->
 
 @dataclasses.dataclass
 class RemoteActor:
-    """An actor as the learner sees it, which may be made again.
+    """An actor as the learner sees it. It may be started again.
 
-    placed     what `Share.place` answers
-    node       where it is, once that is known
-    claims     it has CPUs of its own; without them, it shares those of others
+    placed     Ray's reference to the answer of `Share.place`
+    node       the node where it runs, once that is known
+    made       when it was started last
+    claims     whether it claims CPUs of its own; otherwise it shares those of others
     begin      the key with which new episodes begin at the next request; None: they continue
-    failures   deaths since its last batch
+    failures   how often it was lost since its last batch
     """
 
     number: int
@@ -385,18 +387,18 @@ class RemoteActor:
 
 
 class RayCollector:
-    """Collects in actors of a Ray cluster, each of which has a share of the copies."""
+    """Collects in actors of a Ray cluster, each with its share of the copies."""
 
     def __init__(self, elsewhere: Elsewhere, sizes: Sequence[int], actors: ActorsConfig):
         self._make, self._config = elsewhere.make, actors
         self._processes = actors.processes or 1
         self._remote: Any = ray.remote(Share)
         self._actors = [RemoteActor(number=number, size=size) for number, size in enumerate(sizes)]
-        self._key = to_send(jax.random.key(0))  # the latest, from which those of actors that are made again follow
+        self._key = to_send(jax.random.key(0))  # the latest; those of actors that are started again are derived from it
         self._restarts = self._told_restarts = 0
         self._dropped = self._told_dropped = 0
         self._cancelled = self._closed = False
-        self._asking = False  # actors are busy, or may be
+        self._asking = False  # whether actors may be busy
         self._cluster = connect(actors, elsewhere.modules)
         self._cluster.users += 1
         try:
@@ -452,13 +454,13 @@ class RayCollector:
         self._cancelled = True
 
     def _own_key(self, key: Key, actor: RemoteActor) -> Key:
-        """The key of an actor. One that is alone has the key itself, and collects what actors of this machine would."""
+        """The key of an actor. A single actor has the key itself, so it collects what actors of this machine would."""
         return key if len(self._actors) == 1 else jax.random.fold_in(key, actor.number)
 
     def _ask_all(self, request: str, arguments: Callable[[RemoteActor], tuple[Any, ...]], playing: bool) -> list[Any]:
-        """What every actor answers to a request. One that dies meanwhile is made again, and asked again.
+        """The answers of all actors to a request. An actor that dies meanwhile is started and asked again.
 
-        `playing`: episodes are running, which are dropped with an actor."""
+        `playing`: episodes are running, and those of a lost actor are dropped."""
 
         def ask(actor: RemoteActor) -> Any:
             begin = None if actor.begin is None else to_send(actor.begin)
@@ -488,7 +490,7 @@ class RayCollector:
         return [answers[actor.number] for actor in self._actors]
 
     def _checked(self, actor: RemoteActor, answer: Answer) -> Any:
-        """What an actor answers, if it is no failure."""
+        """The value of an actor's answer; raises CoveyError if it reports a failure."""
         for line in answer.warnings:
             print_warning(f"{actor}: {line}")
         if answer.failure is not None:
@@ -499,7 +501,7 @@ class RayCollector:
     # ------------------------------------------------------------------------------------------------------- actors
 
     def _start(self, actor: RemoteActor, claims: bool = True) -> None:
-        """Makes an actor, or makes it again."""
+        """Starts an actor, also in place of one that was lost."""
         if actor.handle is not None:
             ray.kill(actor.handle)
         options = self._remote.options(num_cpus=self._processes if claims else 0, scheduling_strategy="SPREAD")
@@ -508,20 +510,20 @@ class RayCollector:
         actor.made, actor.claims = time.monotonic(), claims
 
     def _replace(self, actor: RemoteActor, error: RayError, dropped: int) -> None:
-        """Makes an actor again that was lost, with `dropped` episodes; new ones begin."""
+        """Starts an actor again that was lost, with `dropped` episodes; new episodes begin."""
         actor.failures += 1
         lost = f"{actor} {why_lost(error)}"
         if actor.failures >= MOST_FAILURES:
             raise CoveyError(f"{lost}; it was lost {MOST_FAILURES} times without collecting a batch")
         self._restarts += 1
         self._dropped += dropped
-        print_warning(f"{lost}; it is made again" + (f", and {dropped} episodes are dropped" if dropped else ""))
+        print_warning(f"{lost}; it is started again" + (f", and {dropped} episodes are dropped" if dropped else ""))
         _, key = jax.random.split(self._own_key(received(self._key), actor))
         actor.begin = jax.random.fold_in(key, self._restarts)
         self._start(actor)
 
     def _is_placed(self, actor: RemoteActor) -> bool:
-        """Whether a node runs the actor; notes which one."""
+        """Whether a node runs the actor. Notes which one."""
         if actor.node is None and ray.wait([actor.placed], timeout=0)[0]:
             place: Place = ray.get(actor.placed)
             actor.node = place.node
@@ -533,8 +535,8 @@ class RayCollector:
         return actor.node is not None
 
     def _lacks_room(self, actor: RemoteActor) -> bool:
-        """Whether an actor that was made again waits for CPUs that the cluster does not have any more."""
-        with contextlib.suppress(RayError):  # it died, as its request will say
+        """Whether an actor that was started again waits for CPUs that the cluster no longer has."""
+        with contextlib.suppress(RayError):  # it died, which its request will report
             if self._is_placed(actor):
                 return False
         waited = time.monotonic() - actor.made
@@ -546,7 +548,7 @@ class RayCollector:
         return f"{self._cluster} has {self._cluster.cpus} CPUs, {self._cluster.free_cpus} of them free"
 
     def _wait_until_placed(self) -> None:
-        """Returns when nodes run all actors."""
+        """Waits until nodes run all actors."""
         deadline = time.monotonic() + START_SECONDS
         while waiting := [actor for actor in self._actors if not self._is_placed_or_made_again(actor)]:
             if time.monotonic() > deadline:
@@ -564,7 +566,7 @@ class RayCollector:
             return False
 
     def close(self) -> None:
-        """Ends the actors, and the connection if nobody else uses it."""
+        """Ends the actors, and the connection if no other collector uses it."""
         if self._closed:
             return
         self._closed = True
@@ -579,7 +581,7 @@ class RayCollector:
 
 
 def why_lost(error: RayError) -> str:
-    """What happened to an actor, in a few words; Ray uses many."""
+    """What happened to an actor, in a few words of Ray's long message."""
     text = " ".join(str(error).split())
     if "node has died" in text or "node was terminated" in text or isinstance(error, NodeDiedError):
         return "was lost with its node"

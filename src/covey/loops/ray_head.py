@@ -1,8 +1,8 @@
-"""A process that runs Ray on this machine until nobody needs it any more: `python -m covey.loops.ray_head '{…}'`.
+"""A process that runs Ray on this machine for as long as another needs it: `python -m covey.loops.ray_head '{…}'`.
 
-Ray forks where it starts, which a process must not do that computes with JAX's threads; this one has none. It says that
-Ray runs by a line on its output, and ends Ray when its input ends. That happens however the process ends that started
-it, so nothing is left behind.
+Ray forks the process that starts it. A process with JAX's threads must not fork, and this one has none. It writes a
+line when Ray runs, and ends Ray when its input closes. The input closes however the process that started it ends, so
+nothing is left behind.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 READY = "ready"
-TAIL = 2_000  # characters of what it printed, where it fails
+TAIL = 2_000  # bytes read from the end of what it printed, if it fails
 
 
 def run(options: dict[str, Any]) -> None:
-    """Starts Ray with options of `ray.init`, and ends it when the input ends."""
+    """Starts Ray with options of `ray.init`, and ends it when the input closes."""
     import ray
 
     output = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what Ray prints is not for the reader of this output
+    os.dup2(2, 1)  # what Ray prints must not mix with this process's own output
     try:
         ray.init(address="local", log_to_driver=False, logging_level=logging.ERROR, **options)
         print(READY, ray.get_runtime_context().gcs_address, file=output, flush=True)
@@ -40,7 +40,7 @@ def run(options: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def started(**options: Any) -> Iterator[str]:
-    """Ray in a process of its own, started with options of `ray.init`; gives its address."""
+    """Runs Ray in a process of its own, with options of `ray.init`; gives its address."""
     folder = tempfile.mkdtemp(prefix="covey-", dir="/tmp")  # a longer path is too long for Ray's sockets
     command = [sys.executable, "-m", "covey.loops.ray_head", json.dumps({**options, "_temp_dir": folder})]
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
@@ -52,7 +52,7 @@ def started(**options: Any) -> Iterator[str]:
             stderr=printed,
             text=True,
             env=environment,
-            start_new_session=True,  # Ctrl-C is for the process that it serves
+            start_new_session=True,  # so that Ctrl-C does not reach it
         )
         with process:
             assert process.stdin is not None and process.stdout is not None

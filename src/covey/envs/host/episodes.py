@@ -37,7 +37,7 @@ class Episodes:
         self._limit, self._limit_terminates = config.time_limit, config.time_limit_terminates
         self._row, self._step, self._groups = row, row["step"], row["step"]["groups"]
         self._elapsed = row["elapsed"]
-        self._rewards = [  # and shaping, each with who may earn it
+        self._rewards = [  # rewards and shaping, each with the agents that can earn it
             (group[kind], group["alive"]) for group in self._groups.values() for kind in layout.REWARDS if kind in group
         ]
         self._following, self._shown = row[layout.FOLLOWING], row[layout.SHOWN]
@@ -48,7 +48,7 @@ class Episodes:
         self._widths = {name: choice_widths(group.action) for name, group in simulator.spec.groups.items()}
 
     def begin(self) -> None:
-        """Resets into the episode that the row names."""
+        """Starts the episode whose number is in the row."""
         for group in self._groups.values():
             group["terminated"][...] = False
         for rewards, _ in self._rewards:
@@ -61,7 +61,7 @@ class Episodes:
         self._write_metrics(first)
 
     def advance(self) -> None:
-        """One step with the actions in the row, and a reset if it ended the episode."""
+        """One step with the actions in the row, and a reset if that ended the episode."""
         answer = self._ask("step", lambda: self.simulator.step(self._row["actions"]))
         self._elapsed += 1
         self._write_rewards(answer)
@@ -100,7 +100,7 @@ class Episodes:
     # ------------------------------------------------------------------------------------------------------- endings
 
     def _settle(self, answer: SimulatorStep) -> bool:
-        """Writes rewards and who lives on; returns whether the episode is over."""
+        """Zeroes rewards of agents that were not alive, and writes who is now; returns whether the episode is over."""
         for rewards, acting in self._rewards:
             rewards *= acting
         out_of_time = int(self._row["elapsed"]) >= self._limit
@@ -146,8 +146,8 @@ class Episodes:
                 put(group["shaping"], answer.shaping[name], f"shaping of group {name}")
 
     def _write(self, answer: SimulatorStep, places: Sequence[Place], state: str, numbers: np.ndarray) -> None:
-        """Observations, masks and state, each checked, as what follows or as what to act on; with what else is there,
-        they are `numbers`."""
+        """Writes observations, masks and state, as successors or as what to act on, and checks them. `numbers` is the
+        part of the row that they are in."""
         for place in places:
             put(place.observation, answer.observations[place.name], place.observation_words)
             if place.mask is not None:
@@ -163,7 +163,7 @@ class Episodes:
             self._find_not_finite(places, state)
 
     def _find_not_finite(self, places: Sequence[Place], state: str) -> None:
-        """Says what is not finite."""
+        """Raises SimulatorError with the name of the first value that is not finite."""
         for place in places:
             check_finite(place.observation, place.observation_words)
         if state in self._step:
@@ -173,7 +173,7 @@ class Episodes:
             check_finite(group.get("shaping", 0.0), f"shaping of group {name}")
 
     def _act_on_next(self) -> None:
-        """What follows is what to act on: the episode goes on."""
+        """The episode continues, so its successors are what to act on."""
         self._shown[...] = self._following_shown
         for now, following in self._apart:
             now[...] = following
@@ -231,7 +231,7 @@ def free_without_choice(mask: np.ndarray, widths: Sequence[int]) -> None:
 
 
 def apart(now: Sequence[Place], following: Sequence[Place], step: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
-    """What to act on and what follows, of all that is not among the numbers side by side: images and masks."""
+    """Pairs of what to act on and its successor, for arrays that are not among the row's numbers: images and masks."""
     pairs = [(one.observation, other.observation) for one, other in zip(now, following, strict=True)]
     pairs += [(step["state"], step["next_state"])] if "state" in step else []
     for into, value in pairs:
@@ -241,8 +241,9 @@ def apart(now: Sequence[Place], following: Sequence[Place], step: Mapping[str, A
 
 
 def put(into: Any, value: Any, what: str) -> None:
-    """Writes a value, or each entry of a dictionary, where its shape is right. Whether numbers are finite is seen once
-    they are written, except where they are written as another type."""
+    """Writes an array, or each entry of a dictionary; raises SimulatorError for a wrong shape.
+
+    Numbers of single precision are checked after they are written, all at once; others are checked here."""
     if isinstance(into, dict):
         if not isinstance(value, Mapping) or set(value) != set(into):
             has = f"entries {', '.join(map(str, value))}" if isinstance(value, Mapping) else "one array"
@@ -260,12 +261,12 @@ def put(into: Any, value: Any, what: str) -> None:
 
 
 def is_finite(numbers: np.ndarray) -> bool:
-    """Whether all numbers of single precision are: if so, their sum is, in double precision."""
+    """Whether all numbers `[N]` of single precision are finite. Then their sum in double precision is finite too."""
     return math.isfinite(np.add.reduce(numbers, dtype=np.float64))
 
 
 def check_finite(value: Any, what: str) -> None:
-    """Raises SimulatorError where a value, or an entry of a dictionary, is not finite."""
+    """Raises SimulatorError if an array, or an entry of a dictionary, is not finite."""
     if isinstance(value, dict):
         for name, part in value.items():
             check_finite(part, f"entry {name} of the {what}")

@@ -1,11 +1,12 @@
 """Where in shared memory the answers and actions of each copy are.
 
 A layout is a tree of dictionaries whose leaves say the shape and type of one copy's value; `arrays` makes the same tree
-of arrays `[N, …]` over a buffer. Both sides of a pool make it from the same description, so nothing is sent but bytes.
+of arrays `[N, …]` over a buffer. The pool and its workers make it from the same description, so the layout itself is
+never sent.
 
-All that belongs to a copy is in one stretch of memory, which begins at a cache line of its own: processes never write
-to the same line. The numbers that follow a step are side by side in it, and so are those to act on, in the same order.
-So they are checked and copied all at once.
+Everything of one copy is in one block of memory, which begins on a new cache line, so that processes never write to the
+same line. In it, the numbers that follow a step are next to each other, and so are the numbers to act on, in the same
+order. They are checked and copied in one operation each.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ import numpy as np
 
 from covey.specs import ActionSpec, Continuous, Discrete, EnvSpec, GroupSpec, MultiDiscrete, ObservationShape
 
-ALIGNMENT = 64  # bytes: a copy's stretch of memory begins at a cache line of its own
-WORD = 8  # bytes: so does each array in it at a multiple of these
-FOLLOWING, SHOWN = "following", "shown"  # all numbers that follow a step, rewards at the end; those to act on
+ALIGNMENT = 64  # bytes of a cache line: a copy's block of memory begins on a new one
+WORD = 8  # bytes: each array in a block begins at a multiple of this
+FOLLOWING, SHOWN = "following", "shown"  # all numbers that follow a step, rewards last; all numbers to act on
 REWARDS = ("reward", "shaping")  # of a group
 Path = tuple[str, ...]
 
@@ -30,9 +31,9 @@ Path = tuple[str, ...]
 class Description:
     """What a worker found out about its simulator from a first reset.
 
-    masked                the groups that come with action masks
-    shaped                the groups that get a reward for learning only
-    episodes_per_process  as the configuration says, or else the simulator
+    masked                the groups that have action masks
+    shaped                the groups that have a reward for learning only
+    episodes_per_process  the configuration's, or else the simulator's own
     """
 
     spec: EnvSpec
@@ -74,7 +75,7 @@ def layout(description: Description) -> dict[str, Any]:
 
 
 def group_layout(group: GroupSpec, masked: bool, shaped: bool) -> dict[str, Any]:
-    """A group's part of a step, by the names of `GroupStep`."""
+    """A group's part of a step, with the names of `GroupStep`."""
     agents = group.num_agents
     seen = entries(group.observation_shape, group.observation_dtype, agents)
     tree = {
@@ -135,8 +136,8 @@ def num_bytes(tree: Mapping[str, Any], num_copies: int) -> int:
 
 
 def arrays(tree: Mapping[str, Any], num_copies: int, buffer: Any) -> dict[str, Any]:
-    """The tree of arrays `[N, …]` in `buffer`; beside it, FOLLOWING `[N, F]` and SHOWN `[N, G]` have the same memory as
-    the numbers that they are about."""
+    """The tree of arrays `[N, …]` in `buffer`. Two more entries, FOLLOWING `[N, F]` and SHOWN `[N, G]`, are views of
+    all numbers that follow a step and of all numbers to act on."""
     places = place_leaves(tree)
 
     def array(shape: tuple[int, ...], dtype: Any, offset: int) -> np.ndarray:
@@ -157,9 +158,9 @@ def arrays(tree: Mapping[str, Any], num_copies: int, buffer: Any) -> dict[str, A
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Places:
-    """Where the leaves of a tree are in a copy's stretch of memory, in bytes, and how long that is.
+    """Where the leaves of a tree are in a copy's block of memory, and the size of the block, in bytes.
 
-    FOLLOWING begins at 0, SHOWN at `shown`, each with its number of numbers.
+    FOLLOWING begins at 0 and has `num_following` numbers, SHOWN begins at `shown` and has `num_shown`.
     """
 
     offsets: Mapping[Path, int]
@@ -170,7 +171,7 @@ class Places:
 
 
 def place_leaves(tree: Mapping[str, Any]) -> Places:
-    """Numbers that follow a step first, then those to act on, then everything else."""
+    """Places the numbers that follow a step first, then those to act on, then everything else."""
     leaves = dict(paths(tree))
     shown = {path: now for path in leaves if (now := counterpart(path)) and np.dtype(leaves[path].dtype) == np.float32}
     rewards = [path for path in leaves if path[:2] == ("step", "groups") and path[3] in REWARDS]
@@ -179,7 +180,7 @@ def place_leaves(tree: Mapping[str, Any]) -> Places:
     size = 0
 
     def place(group: Iterable[Path], word: int) -> int:
-        """The number of bytes that these took, one after another."""
+        """Places leaves one after another; returns the number of bytes that they take."""
         nonlocal size
         size = start = _round_up(size, WORD)
         for path in group:
@@ -201,14 +202,14 @@ def place_leaves(tree: Mapping[str, Any]) -> Places:
 
 
 def paths(tree: Any, path: Path = ()) -> list[tuple[Path, Leaf]]:
-    """Every leaf with the names under which it is."""
+    """Every leaf with its path, the names that lead to it."""
     if not isinstance(tree, dict):
         return [(path, tree)]
     return [found for name, part in tree.items() for found in paths(part, (*path, name))]
 
 
 def counterpart(path: Path) -> Path | None:
-    """Where to act on is what follows at `path`; None for other paths."""
+    """For the path of a successor, the path of what to act on; None for other paths."""
     at = 3 if path[:2] == ("step", "groups") else 1
     if path[0] == "step" and path[at : at + 1] in (("next_observation",), ("next_state",)):
         return (*path[:at], path[at].removeprefix("next_"), *path[at + 1 :])

@@ -95,9 +95,9 @@ class Pool:
         }
         self._dropped = np.zeros(num_copies, bool)
         self._waiting = [False] * self.num_halves  # for an answer
-        self._paused: list[list[int]] = [[] for _ in range(self.num_halves)]  # copies that a command was not for
+        self._paused: list[list[int]] = [[] for _ in range(self.num_halves)]  # copies that sit out a command
         self._playing_again = False
-        self._episodes = np.zeros(self.num_workers, np.int64)  # that each process has ended
+        self._episodes = np.zeros(self.num_workers, np.int64)  # completed in each process
         self._failures = [Failures() for _ in range(self.num_workers)]
         self._workers: list[Worker] = []
         try:
@@ -262,7 +262,7 @@ class Pool:
         return [] if limit is None else np.flatnonzero(self._episodes >= limit).tolist()
 
     def _renew_process(self, number: int) -> None:
-        """Puts another process in the place of one that is well."""
+        """Replaces a process that works."""
         try:
             self._exchange(number)
         except WorkerLost as lost:
@@ -313,20 +313,20 @@ class Pool:
         return [copy for half in self._copies[number] for copy in half]
 
     def _replace(self, number: int, why: WorkerLost, half: int) -> None:
-        """Starts another process, whose copies begin new episodes, while `half` is waited for."""
+        """Replaces a process that was lost while `half` was waited for. Its copies begin new episodes."""
         copies = self._all_copies(number)
-        # Others' paused copies must rest until their process has seen that.
+        # Paused copies of other processes stay paused: those processes may not have read the flags yet.
         self.arrays["active"][[copy for paused in self._paused for copy in paused if copy in copies]] = True
         lost = len(copies) if self._playing_again else int(self.arrays["active"][copies].sum())
         self.dropped_episodes += lost
         self._start_again(number, why, lost, then=partial(self._begin_again, number))
         worker = self._workers[number]
-        worker.owed = int(self._waiting[1 - half]) if self.num_halves == 2 else 0  # those are there already
+        worker.owed = int(self._waiting[1 - half]) if self.num_halves == 2 else 0  # the other half has begun already
 
     def _start_again(
         self, number: int, why: WorkerLost, lost: int = 0, then: Callable[[], None] = lambda: None
     ) -> None:
-        """Starts processes in the place of one that was lost with `lost` episodes, until one lives to do `then`."""
+        """Replaces a process that was lost with `lost` episodes, again and again until one survives `then`."""
         while True:
             self._note_failure(number, why, lost)
             try:
@@ -337,7 +337,7 @@ class Pool:
                 why, lost = error, 0
 
     def _note_failure(self, number: int, why: WorkerLost, lost: int) -> None:
-        """Ends a process and says why; raises SimulatorError where it failed too often."""
+        """Ends a process and warns of it; raises SimulatorError if it failed too often."""
         if self._episodes[number]:
             self._failures[number] = Failures()
         self._episodes[number] = 0
@@ -353,14 +353,14 @@ class Pool:
         self._warn(f"{message}; it is replaced, and {lost} episodes are dropped")
 
     def _exchange(self, number: int) -> None:
-        """Ends a process and starts another, which has not begun anything; raises WorkerLost where that one ends."""
+        """Ends a process and starts another, without episodes yet; raises WorkerLost if the new one ends."""
         self._workers[number].close()
         self._workers[number] = self._start(number)
         self._workers[number].introduce(START_SECONDS)
         self._episodes[number] = 0
 
     def _begin_again(self, number: int) -> None:
-        """Begins new episodes of a process's copies, in the place of lost ones. Those that rest go on resting."""
+        """Begins new episodes in a process's copies, in place of lost ones. Paused copies stay paused."""
         copies = self._all_copies(number)
         self.arrays["episode"][copies] += 1
         self.arrays["elapsed"][copies] = 0
@@ -406,8 +406,8 @@ def half_sizes(num_copies: int, num_workers: int) -> list[int]:
 
 
 def deal(halves: list[slice], num_workers: int) -> list[list[list[int]]]:
-    """The copies of each half that each process steps. Who has one more in the first half has none more in the second,
-    as far as that goes: a process goes on with the other half while others finish one."""
+    """The copies of each half, by process. If copies cannot be divided evenly, processes with one more in the first
+    half have one fewer in the second, so that all have about the same work."""
     shares = [np.array_split(np.arange(half.start, half.stop), num_workers) for half in halves]
     for half, share in zip(halves[1:], shares[1:], strict=True):
         cuts = np.cumsum([len(part) for part in reversed(share)])[:-1]
@@ -487,7 +487,7 @@ class Worker:
         return self._process.pid
 
     def introduce(self, seconds: float) -> Description:
-        """Waits for its description of the simulator; raises WorkerLost where there is none."""
+        """Waits for its description of the simulator; raises WorkerLost if there is none."""
         self.receive(seconds)
         try:
             description: Description = self._connection.recv()

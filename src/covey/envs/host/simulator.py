@@ -31,8 +31,8 @@ class SimulatorStep:
 
     observations  [A, …]  what each agent sees; rows of agents that are not alive may hold anything finite
     rewards       [A]     for the action just taken; None at a reset
-    shaping       [A]     a reward for learning only, on top of `rewards`, which counts in no return; zeros at a reset.
-                          None, then and always: there is none
+    shaping       [A]     a reward for learning only, in addition to `rewards`, which counts in no return; zeros at a
+                          reset. A simulator without shaping always gives None
     terminated    [A]     bool: the agent's return ended with this step; None: nobody's did
     alive         [A]     bool: the agent acts next; None: all that have not terminated. False before an agent joins
                           late, and after one has left without terminating

@@ -125,12 +125,12 @@ def require(package: str, what: str, extra: str) -> None:
 
 
 def module_of(id: Any) -> str:
-    """The module that Gymnasium would import for a name, which may be a stranger's; empty where it names none."""
+    """The module that Gymnasium would import for a name, whoever wrote that name; empty if it names none."""
     return str(id).rpartition(":")[0]
 
 
 def texts_in(value: Any) -> Any:
-    """The texts in nested lists and mappings."""
+    """All strings in nested lists and mappings."""
     if isinstance(value, Mapping):
         value = list(value.values())
     return [texts_in(item) for item in value] if isinstance(value, list) else value if isinstance(value, str) else None
@@ -143,7 +143,7 @@ class GymnasiumConfig(PettingZooConfig):
     time_limit: int = 500
     # its name in Gymnasium's registry, after the module that registers it and a colon: `rware:rware-tiny-2ag-v2`
     id: str = field("", code=module_of)
-    # arguments for it: `task.kwargs={sight: 3}`. Texts among them may make the environment import something
+    # arguments for it: `task.kwargs={sight: 3}`. Strings among them may make the environment import something
     kwargs: dict[str, Any] = field(default_factory=dict, code=texts_in)
     # the environment's own argument for its time limit, which it may report as an ending; covey sets it above
     # task.time_limit

@@ -249,7 +249,7 @@ def find_partners(config: Config, run: Path | None = None, trust: bool = False) 
 
 
 def _seat_all(config: Config, env: Env, policies: Mapping[str, Policy]) -> Seating:
-    """The partners that `config` names; `policies` are those that come from a run, by the name of their copy."""
+    """Seats the partners that `config` names. `policies` are those that come from a run, by the name of their copy."""
     names, rotate = parse_partners(config.partners, env.spec)
     seats, acting = [], []
     for name in names:
@@ -271,7 +271,7 @@ def _seat_all(config: Config, env: Env, policies: Mapping[str, Policy]) -> Seati
 
 
 def _seating_elsewhere(values: Mapping[str, Any], sent: Mapping[str, tuple[Mapping[str, Any], PyTree]]) -> Seating:
-    """`_seat_all` in another process, of the plain forms of configurations, and what policies learned."""
+    """`_seat_all` in another process, from plain configurations and the policies' learned parameters."""
     config = from_dict(values)
     policies = {}
     for copy, (own, learner) in sent.items():

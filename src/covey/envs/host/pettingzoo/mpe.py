@@ -42,8 +42,8 @@ class MpeConfig(PettingZooConfig):
 
 
 class ParticleCycle(Cycle):
-    """A particle environment in which only the last agent's turn is taken: that one moves the world, and the others'
-    only note an action."""
+    """A particle environment that takes only the last agent's turn, which moves the world. In PettingZoo the other
+    turns just note an action, which is done here directly."""
 
     def take_turns(self, actions: Mapping[str, Any], agents: Sequence[str]) -> Mapping[str, Any]:
         world = self.game.unwrapped

@@ -123,10 +123,10 @@ class ParallelSimulator:
         return {}
 
     def shape(self) -> dict[str, np.ndarray] | None:
-        """Rewards for learning only, by group; asked for at resets too."""
+        """Rewards for learning only, by group; also called at resets."""
         return None
 
-    # ------------------------------------------------------------------------------------------------------ who lives
+    # --------------------------------------------------------------------------------------------------- who is alive
 
     def _begin(self) -> None:
         """Starts an episode, with the agents that the environment starts with."""
@@ -248,7 +248,7 @@ class Cycle:
         return observations, rewards, terminations, truncations, infos
 
     def take_turns(self, actions: Mapping[str, Any], agents: Sequence[str]) -> Mapping[str, Any]:
-        """Everybody's turn; returns what each agent earned in all of them."""
+        """Takes every agent's turn; returns what each agent earned over all of them."""
         game = self.game
         rewards: dict[str, Any] = dict.fromkeys(agents, 0.0)
         for agent in agents:

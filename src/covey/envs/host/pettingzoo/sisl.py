@@ -16,7 +16,7 @@ from covey.specs import MetricSpec
 from covey.task_fields import SHARED_REWARD_NAMES
 
 WALKER_SIZE = 24  # entries of a walker's observation about itself
-REWARD_FOR_WAY = 130 / 30  # of a metre, with forward_reward=1
+REWARD_FOR_WAY = 130 / 30  # for a metre that the package moves, with forward_reward=1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,9 +34,10 @@ class MultiwalkerConfig(PettingZooConfig):
     terminate_on_fall: bool = True  # a fall ends the episode; false: only for the walker that fell
     remove_on_fall: bool = True  # a fallen walker disappears; only with terminate_on_fall=false
     terrain_length: int = 200  # steps of terrain
-    # weight of the package's way in a reward for learning only, which no return counts: 1 doubles forward_reward=1
+    # weight of the package's movement in a reward for learning only, which no return counts; 1 is as much as
+    # forward_reward=1
     shaping: float = 0.0
-    # episodes after which a process that steps copies of it is replaced: each reset leaks 17 kB; null: never
+    # episodes after which a process that steps copies is replaced, because each reset leaks 17 kB; null: never
     episodes_per_process: int | None = 20_000
 
     shares_reward: ClassVar[bool] = True
@@ -73,7 +74,7 @@ class Multiwalker(ParallelSimulator):
     def __init__(self, config: MultiwalkerConfig):
         self._world: Any = None
         self._shaping = config.shaping * REWARD_FOR_WAY
-        self._start = self._before = 0.0  # where the package began, and where it was a step ago
+        self._start = self._before = 0.0  # where the package started, and where it was a step ago
         self._state_array = np.zeros(config.num_walkers * WALKER_SIZE + 3, np.float32)
         self._state_of_walkers = self._state_array[:-3].reshape(-1, WALKER_SIZE)
         super().__init__(config)
