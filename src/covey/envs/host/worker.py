@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from covey.envs.host import layout
-from covey.envs.host.episodes import Episodes
+from covey.envs.host.episodes import Episodes, check_first
 from covey.envs.host.layout import Description
 from covey.envs.host.simulator import Simulator, SimulatorError, Source, describe_error
 from covey.errors import CoveyError
@@ -132,6 +132,10 @@ def describe(source: Source, simulator: Simulator) -> Description:
         raise
     except Exception as error:
         raise SimulatorError(f"{source.name}: its first reset failed: {describe_error(error)}") from error
+    try:
+        check_first(answer, simulator.spec)
+    except SimulatorError as error:
+        raise SimulatorError(f"{source.name}: {error}") from error
     masks, shaping = answer.action_masks, answer.shaping
     own = getattr(simulator, "episodes_per_process", None)
     return Description(
