@@ -162,6 +162,21 @@ def test_a_pool_that_nobody_closed_does_not_keep_python_from_ending(tmp_path: Pa
     assert subprocess.run([sys.executable, str(script)], env=environment, timeout=120).returncode == 0
 
 
+def test_a_script_without_the_guard_is_told_of_it(tmp_path: Path) -> None:
+    """Each process imports the script that starts it, and would start processes too."""
+    script = tmp_path / "unguarded.py"
+    script.write_text(
+        "import covey\n"
+        "from simulators import Clock, ClockConfig\n"
+        "covey.register_task('toy/clock', Clock, config=ClockConfig, description='counts', host=True)\n"
+        "covey.make_env('toy/clock')\n"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = subprocess.run([sys.executable, str(script)], env=environment, timeout=120, capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert 'must be under `if __name__ == "__main__":`' in ended.stderr.splitlines()[-1]
+
+
 def test_an_action_for_a_lost_episode_is_not_taken_in_the_new_one() -> None:
     with Pool(source(time_limit=50), 4, num_workers=1) as pool:
         pool.begin(seed=0)

@@ -41,6 +41,9 @@ START_SECONDS = 120.0  # that a process may take to import and make its simulato
 MOST_FAILURES = 3  # of one process, with no episode completed in between
 LOG_BYTES = 64_000_000  # of logged actions, from which episodes can be played again
 TAIL_BYTES = 400  # read from the end of what a failed process printed
+UNGUARDED = (  # why a process cannot import the script that starts it
+    'it could not import the script that started it; what a script runs must be under `if __name__ == "__main__":`'
+)
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -466,7 +469,12 @@ class Worker:
 
     def introduce(self, seconds: float) -> Description:
         """Waits for its description of the simulator; raises WorkerLost where there is none."""
-        self.receive(seconds)
+        try:
+            self.receive(seconds)
+        except WorkerLost as lost:
+            if self._process.exitcode == 1 and not self.printed():  # it did not come to `work`
+                raise WorkerLost(f"{lost}: {UNGUARDED}") from None
+            raise
         try:
             description: Description = self._connection.recv()
         except (EOFError, OSError):
