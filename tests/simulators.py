@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import os
 import time
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from covey.envs.host.simulator import SimulatorConfig, SimulatorStep
-from covey.specs import Discrete, EnvSpec, GroupSpec
+from covey.specs import Discrete, EnvSpec, GroupSpec, MetricSpec
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,7 +24,7 @@ class ClockConfig(SimulatorConfig):
     joins_at: int | None = None  # step at which agent 1 joins
     crash_at: int | None = None  # step of every third episode at which the process ends
     hang_at: int | None = None  # ... at which it sleeps
-    fails: str = ""  # what goes wrong, by name
+    fails: str = ""  # what goes wrong, by name; FIELD=VALUE: what the answer has at step 2 instead
     shaping: float = 0.0  # for learning only, at every step
 
 
@@ -38,6 +39,7 @@ class Clock:
             groups={"agents": GroupSpec(num_agents=config.num_agents, observation_shape=(3,), action=Discrete(3))},
             time_limit=config.time_limit,
             state_shape=(2,),
+            metrics={"caught": MetricSpec()} if config.fails.startswith("metrics") else {},
         )
         self.episodes = 0
 
@@ -84,7 +86,8 @@ class Clock:
         alive = None
         if self.config.joins_at is not None:
             alive = {"agents": np.array([True, self.elapsed >= self.config.joins_at])}
-        return SimulatorStep(
+        answer = SimulatorStep(
+            metrics={"caught": 1.0} if self.spec.metrics else {},
             alive=alive,
             observations={"agents": seen},
             rewards=None if rewards is None else {"agents": rewards},
@@ -92,3 +95,7 @@ class Clock:
             terminated={"agents": terminated},
             state=state,
         )
+        field, _, value = self.config.fails.partition("=")
+        if value and self.elapsed == 2:
+            setattr(answer, field, ast.literal_eval(value))
+        return answer

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import sysconfig
+import traceback
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 
@@ -101,3 +104,12 @@ def nearest(name: str, choices: Iterable[str]) -> list[str]:
     similar = difflib.get_close_matches(name, lowered, n=3, cutoff=0.4)
     found = list(dict.fromkeys(same_ending + similar)) or list(lowered)
     return [lowered[choice] for choice in found[:3]]
+
+
+def place_in_users_code(error: BaseException) -> str | None:
+    """The last line of a traceback that is neither in covey nor in an installed package: `task.py, line 3`."""
+    others = (str(Path(__file__).parent), *(sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")))
+    own = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith((*others, "<"))
+    ]
+    return f"{Path(own[-1].filename).name}, line {own[-1].lineno}" if own else None

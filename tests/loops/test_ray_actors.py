@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -24,6 +24,7 @@ from covey.errors import MissingExtra, UsageError
 from covey.experiment.configuration.compose import compose
 from covey.experiment.running.build import Parts, build
 from covey.experiment.running.experiment import train
+from covey.experiment.running.training import Callback
 from covey.loops import ray_actors
 from covey.loops.ray_actors import RayCollector, join_shares, received, to_send, wait_for_server
 from covey.types import Batch
@@ -288,7 +289,9 @@ def start_command(*overrides: str) -> subprocess.Popen[str]:
 def test_a_command_with_a_ray_of_its_own_leaves_nothing(sent: signal.Signals, tmp_path: Path) -> None:
     run, home = tmp_path / "run", set(Path.home().glob(".ray/*"))
     command = start_command(*COMMAND, *FOREVER, f"run_dir={run}")
-    assert wait_until(lambda: (run / "metrics.jsonl").exists() and is_training(run), 300) or command.kill()
+    if not wait_until(lambda: (run / "metrics.jsonl").exists() and is_training(run), 300):
+        command.kill()
+        pytest.fail("it did not start to train")
     processes = descendants(command.pid)
     assert len(processes) > 4, "Ray's, and the actor's"
     lines = "".join(Path(f"/proc/{pid}/cmdline").read_text() for pid in processes if is_alive(pid))
@@ -321,10 +324,10 @@ def test_a_failing_learner_ends_the_actors(tmp_path: Path) -> None:
 
     settings = [*COMMAND, "experiment.frames=96", "experiment.evaluation_interval=0", "experiment.loggers=[]"]
     with pytest.raises(MemoryError):
-        train(compose([*settings, "actors.lag=1", f"run_dir={tmp_path / 'failing'}"]), [Failing()])
+        train(compose([*settings, "actors.lag=1", f"run_dir={tmp_path / 'failing'}"]), [cast(Callback, Failing())])
     assert len(seen) > 5 and wait_until(lambda: not any(map(is_alive, seen)))
     seen.clear()
-    [summary] = train(compose([*settings, f"run_dir={tmp_path / 'whole'}"]), [Failing()])
+    [summary] = train(compose([*settings, f"run_dir={tmp_path / 'whole'}"]), [cast(Callback, Failing())])
     assert summary.frames == 96
     assert len(seen) > 5 and wait_until(lambda: not any(map(is_alive, seen)))
 
@@ -350,7 +353,7 @@ def test_shares_are_joined_along_the_environments() -> None:
         return Batch(
             transitions={"agents": rows},  # type: ignore[dict-item]
             carries={"h": rows[:1]},
-            final=rows[0],  # type: ignore[arg-type]
+            final=rows[0],
             final_carry=rows[0],
         )
 

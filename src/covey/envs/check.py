@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sysconfig
-import traceback
 from collections.abc import Callable, Mapping, Sequence, Sized
-from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import jax
@@ -22,7 +19,7 @@ import numpy as np
 
 from covey.envs.base import Env
 from covey.envs.wrappers import Lifetimes
-from covey.errors import CoveyError, UsageError
+from covey.errors import CoveyError, UsageError, place_in_users_code
 from covey.metrics import EPISODE_LENGTH, MEAN_RETURN, group_return
 from covey.observations import AGENT_ID, describe, describe_shape, dtypes, map_entries
 from covey.ops.exploration import sample_uniform
@@ -212,17 +209,8 @@ def run_users_code(name: str, what: str, function: Callable[..., _T], *arguments
         raise
     except Exception as error:
         first_line = next(iter(str(error).splitlines()), "")
-        place = _place_in_users_code(error)
+        place = place_in_users_code(error)
         _fail(name, f"{what} raises {type(error).__name__}: {first_line}{f' ({place})' if place else ''}", error)
-
-
-def _place_in_users_code(error: BaseException) -> str | None:
-    """The last line of a traceback that is neither in covey nor in an installed package."""
-    others = (str(Path(__file__).parents[1]), *(sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")))
-    own = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith((*others, "<"))
-    ]
-    return f"{Path(own[-1].filename).name}, line {own[-1].lineno}" if own else None
 
 
 def check_timestep(spec: EnvSpec, timestep: TimeStep, name: str, what: str) -> None:

@@ -114,6 +114,19 @@ def test_an_agent_may_join_later() -> None:
         ("exits", r"step ended the process \(exit code 4\)"),
         ("raises", "step failed: ZeroDivisionError: division by zero"),
         ("unshaped", "no shaping of group agents, though there was some before"),
+        ("metrics={'cought': 1.0}", "step's metrics: metric caught is missing"),
+        ("metrics={'caught': 1.0, 'cought': 1.0}", "step's metrics: the spec has no metric cought"),
+        ("metrics={}", "step's metrics: metric caught is missing"),
+        ("terminated=True", "step's terminated must be a dictionary by group, not bool"),
+        ("terminated={'agents': [True]}", r"terminated of group agents has shape \[1\], not \[2\]"),
+        ("alive={}", "step's alive: group agents is missing"),
+        ("rewards={'agent': [1.0, 1.0]}", "step's rewards: group agents is missing"),
+        ("rewards=[1.0, 1.0]", "step's rewards must be a dictionary by group, not list"),
+        ("observations=None", "step's observations must be a dictionary by group, not NoneType"),
+        (
+            "action_masks={'agents': [[1, 1, 1], [1, 1, 1]]}",
+            "action_masks: the first reset had none of group agents",
+        ),
     ],
 )
 def test_what_a_simulator_may_not_do(fails: str, message: str) -> None:

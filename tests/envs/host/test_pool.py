@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from covey import registry
 from covey.envs.host.make import source_of
 from covey.envs.host.pool import Pool, Worker, check_workers, deal, describe, half_sizes
 from covey.envs.host.simulator import SimulatorError, Source
+from covey.envs.host.worker import Assignment
 from covey.errors import UsageError
 
 
@@ -130,6 +133,48 @@ def test_a_killed_process_is_replaced_and_its_episodes_dropped() -> None:
         again = [pool.receive(half) for half in range(2)]
         assert not any(answer.dropped.any() for answer in again)
     assert "ended by signal 9; it is replaced, and 4 episodes are dropped" in warnings[0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_signals_to_the_whole_process_group_are_for_the_owner(number: signal.Signals) -> None:
+    """As from `timeout` and batch schedulers: processes that step copies go on, also while they start."""
+    with Pool(source(time_limit=9), 2, num_workers=2) as pool:
+        starting = Worker(source(), Assignment())
+        for pid in (starting.pid, *pool.pids):
+            os.kill(pid, number)
+        assert starting.introduce(60.0).spec.time_limit == 10
+        starting.close()
+        pool.begin(seed=0)
+        play(pool, 3)
+        assert pool.restarts == 0
+
+
+def test_a_pool_that_nobody_closed_does_not_keep_python_from_ending(tmp_path: Path) -> None:
+    script = tmp_path / "leave.py"
+    script.write_text(
+        "from simulators import Clock, ClockConfig\n"
+        "from covey.envs.host.pool import Pool\n"
+        "from covey.envs.host.simulator import Source\n"
+        "if __name__ == '__main__':\n"
+        "    pool = Pool(Source(name='toy/clock', make=Clock, config=ClockConfig()), 1, num_workers=1)\n"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.run([sys.executable, str(script)], env=environment, timeout=120).returncode == 0
+
+
+def test_a_script_without_the_guard_is_told_of_it(tmp_path: Path) -> None:
+    """Each process imports the script that starts it, and would start processes too."""
+    script = tmp_path / "unguarded.py"
+    script.write_text(
+        "import covey\n"
+        "from simulators import Clock, ClockConfig\n"
+        "covey.register_task('toy/clock', Clock, config=ClockConfig, description='counts', host=True)\n"
+        "covey.make_env('toy/clock')\n"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = subprocess.run([sys.executable, str(script)], env=environment, timeout=120, capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert 'must be under `if __name__ == "__main__":`' in ended.stderr.splitlines()[-1]
 
 
 def test_an_action_for_a_lost_episode_is_not_taken_in_the_new_one() -> None:

@@ -8,8 +8,10 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from simulators import Clock, ClockConfig
 
 import covey
+from covey import registry
 from covey.algorithms.base import make_team
 from covey.envs.batch import episode_values
 from covey.errors import UsageError
@@ -84,6 +86,22 @@ def test_bad_partners(run: Path, partners: dict[str, Any], message: str) -> None
 def test_another_configuration_of_the_task(run: Path) -> None:
     report = evaluate_run(run, episodes=2, task={"time_limit": 7})
     assert report["means"]["episode_length"] == 7
+
+
+def test_partners_opponents_and_changes_on_a_simulator(tmp_path: Path) -> None:
+    """Nothing traces a simulator's reset, which only its process can compute."""
+    name = "toy/clock"
+    covey.register_task(name, Clock, config=ClockConfig, description="counts its steps", host=True)
+    try:
+        path = str(tmp_path / "clock")
+        partners = {"partners.agents.0": "random"}
+        Experiment(task=name, algorithm="ippo", run_dir=path, fields=FIELDS | {"task.time_limit": 6} | partners).run()
+        report = evaluate_run(path, episodes=2, task={"time_limit": 4})
+        assert report["partners"] == {"agents.0": "random"} and report["means"]["episode_length"] == 4
+        itself = evaluate_run(path, episodes=2, partners={"agents.1": path})
+        assert itself["partners"] == {"agents.1": path}
+    finally:
+        registry.tasks._entries.pop(name)
 
 
 @pytest.mark.slow

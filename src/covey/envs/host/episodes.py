@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from covey.envs.host import layout
 from covey.envs.host.simulator import Simulator, SimulatorConfig, SimulatorError, SimulatorStep, describe_error
 from covey.errors import CoveyError
-from covey.specs import ActionSpec, Continuous, Discrete, MultiDiscrete
+from covey.specs import ActionSpec, Continuous, Discrete, EnvSpec, MultiDiscrete
 
 FLOAT32 = np.dtype(np.float32)
 
@@ -45,6 +45,11 @@ class Episodes:
         self._now, self._next = places(self._groups, ""), places(self._groups, "next_")
         self._apart = list(apart(self._now, self._next, self._step))
         self._reward_words = {name: f"rewards of group {name}" for name in self._groups}
+        self._names = {
+            **names_of(simulator.spec),
+            "action_masks": {name for name, group in self._groups.items() if "action_mask" in group},
+            "shaping": {name for name, group in self._groups.items() if "shaping" in group},
+        }
         self._widths = {name: choice_widths(group.action) for name, group in simulator.spec.groups.items()}
 
     def begin(self) -> None:
@@ -89,13 +94,15 @@ class Episodes:
 
     def _ask(self, what: str, call: Callable[[], SimulatorStep]) -> SimulatorStep:
         try:
-            return call()
+            answer = call()
         except CoveyError:
             raise
         except SystemExit as error:
             raise SimulatorError(f"{what} ended the process (exit code {error.code})") from error
         except Exception as error:
             raise SimulatorError(f"{what} failed: {describe_error(error)}") from error
+        check_names(answer, what, self._names)
+        return answer
 
     # ------------------------------------------------------------------------------------------------------- endings
 
@@ -110,8 +117,8 @@ class Episodes:
             self._step["last"][...] = self._step["truncated"][...] = False
             return False
         acted = {name: group["alive"].copy() for name, group in self._groups.items()}
-        ended = {name: _flags(answer.terminated, name, False) for name in acted}
-        alive = {name: _flags(answer.alive, name, acted[name]) & ~ended[name] for name in acted}
+        ended = {name: flags_of(answer, "terminated", name, np.zeros_like(acted[name])) for name in acted}
+        alive = {name: flags_of(answer, "alive", name, acted[name]) & ~ended[name] for name in acted}
         by_itself = bool(answer.truncated) or not any(flags.any() for flags in alive.values())
         cut = not by_itself and out_of_time
         cut_off = False
@@ -120,7 +127,7 @@ class Episodes:
                 gone = ended[name]
                 cut_off = cut_off or bool((acted[name] & ~gone).any())
             elif cut:
-                gone = True
+                gone = np.ones_like(ended[name])
             else:  # whoever left has terminated
                 gone = ~alive[name]
             group["terminated"][...] = acted[name] & gone
@@ -131,7 +138,7 @@ class Episodes:
 
     def _write_alive(self, answer: SimulatorStep) -> None:
         for name, group in self._groups.items():
-            group["alive"][...] = _flags(answer.alive, name, True)
+            group["alive"][...] = flags_of(answer, "alive", name, np.ones_like(group["alive"]))
 
     # ------------------------------------------------------------------------------------------- writing and checking
 
@@ -181,6 +188,48 @@ class Episodes:
     def _write_metrics(self, answer: SimulatorStep) -> None:
         for name, into in self._step["metrics"].items():
             into[...] = answer.metrics.get(name, 0.0)
+
+
+def names_of(spec: EnvSpec) -> dict[str, Set[str]]:
+    """The names that each dictionary of an answer must have, by field. Masks and shaping may be of some groups only."""
+    groups = spec.groups.keys()
+    return {**dict.fromkeys(("observations", "rewards", "terminated", "alive"), groups), "metrics": spec.metrics.keys()}
+
+
+def check_names(answer: Any, what: str, wanted: Mapping[str, Set[str]]) -> None:
+    """Raises SimulatorError unless each field of an answer is None or a dictionary with its `wanted` names.
+
+    `what` gave the answer: reset or step. A reset need not measure anything.
+    """
+    if not isinstance(answer, SimulatorStep):
+        raise SimulatorError(f"{what} must give a covey.SimulatorStep, not {type(answer).__name__}")
+    for field, names in wanted.items():
+        given = getattr(answer, field)
+        if given is None and field != "observations":
+            continue
+        one = "metric" if field == "metrics" else "group"
+        if not isinstance(given, Mapping):
+            raise SimulatorError(f"{what}'s {field} must be a dictionary by {one}, not {type(given).__name__}")
+        if given.keys() == names or (what == "reset" and one == "metric" and not given):
+            continue
+        for name in sorted(names - given.keys()):
+            raise SimulatorError(f"{what}'s {field}: {one} {name} is missing")
+        of_first = field in ("action_masks", "shaping")
+        for name in given.keys() - names:
+            why = f"the first reset had none of group {name}" if of_first else f"the spec has no {one} {name}"
+            raise SimulatorError(f"{what}'s {field}: {why}")
+
+
+def check_first(answer: Any, spec: EnvSpec) -> None:
+    """`check_names` of a simulator's first reset, which says of which groups there are masks and shaping."""
+    check_names(answer, "reset", names_of(spec))
+    for field in ("action_masks", "shaping"):
+        given = getattr(answer, field)
+        if given is not None:
+            named = set(given) if isinstance(given, Mapping) else set()
+            check_names(answer, "reset", {field: named})
+            for name in named - spec.groups.keys():
+                raise SimulatorError(f"reset's {field}: the spec has no group {name}")
 
 
 def choice_widths(action: ActionSpec) -> tuple[int, ...]:
@@ -274,5 +323,12 @@ def check_finite(value: Any, what: str) -> None:
         raise SimulatorError(f"{what} are not finite: {value[~np.isfinite(value)][0]}")
 
 
-def _flags(given: Mapping[str, np.ndarray] | None, name: str, default: Any) -> Any:
-    return np.asarray(default) if given is None else np.asarray(given[name], bool)
+def flags_of(answer: SimulatorStep, field: str, name: str, default: np.ndarray) -> np.ndarray:
+    """A group's flags `[A]`, or `default` where the answer has none."""
+    given = getattr(answer, field)
+    if given is None:
+        return default
+    flags = np.asarray(given[name], bool)
+    if flags.shape not in ((), default.shape):
+        raise SimulatorError(f"{field} of group {name} has shape {list(flags.shape)}, not {list(default.shape)}")
+    return np.broadcast_to(flags, default.shape)

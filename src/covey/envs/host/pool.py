@@ -24,6 +24,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from multiprocessing import resource_tracker, util
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -32,7 +33,7 @@ import numpy as np
 from covey.envs.host import layout
 from covey.envs.host.layout import Description
 from covey.envs.host.simulator import SimulatorError, Source, describe_error
-from covey.envs.host.worker import BEGIN, DONE, RENDER, STEP, Assignment, Output, work
+from covey.envs.host.worker import BEGIN, DONE, RENDER, SIGNALS_OF_OWNER, STEP, Assignment, Output, work
 from covey.errors import UsageError
 from covey.specs import Continuous
 from covey.types import Array, GroupStep, TimeStep, pytree
@@ -42,6 +43,9 @@ MOST_FAILURES = 3  # of one process, with no episode completed in between
 MOST_KILLS = 10  # likewise, of one that was killed, which need not be its simulator's fault
 LOG_BYTES = 64_000_000  # of logged actions, from which episodes can be played again
 TAIL_BYTES = 400  # read from the end of what a failed process printed
+UNGUARDED = (  # why a process cannot import the script that starts it
+    'it could not import the script that started it; what a script runs must be under `if __name__ == "__main__":`'
+)
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -471,7 +475,7 @@ class Worker:
         arguments = (source, remote, assignment, Output(self._output.fileno()))
         self._process = context.Process(target=work, args=arguments, daemon=True, name=f"covey {source.name}")
         try:
-            with one_thread():
+            with one_thread(), signals_blocked():
                 self._process.start()
         except Exception as error:  # it cannot be pickled
             self._output.close()
@@ -480,6 +484,8 @@ class Worker:
             raise SimulatorError(f"{what}; define it at the top level of a module") from error
         finally:
             remote.close()
+        # At exit, Python sends daemons SIGTERM, which workers ignore, and waits for them. This ends them before.
+        self._at_exit = util.Finalize(self, self._process.kill, exitpriority=1)
 
     @property
     def pid(self) -> int:
@@ -488,7 +494,12 @@ class Worker:
 
     def introduce(self, seconds: float) -> Description:
         """Waits for its description of the simulator; raises WorkerLost if there is none."""
-        self.receive(seconds)
+        try:
+            self.receive(seconds)
+        except WorkerLost as lost:
+            if self._process.exitcode == 1 and not self.printed():  # it did not come to `work`
+                raise WorkerLost(f"{lost}: {UNGUARDED}") from None
+            raise
         try:
             description: Description = self._connection.recv()
         except (EOFError, OSError):
@@ -539,6 +550,7 @@ class Worker:
     def kill(self) -> None:
         """Kills it."""
         if not self._output.closed:
+            self._at_exit.cancel()
             self._process.kill()
             self._process.join()
             self._process.close()
@@ -607,6 +619,17 @@ def as_timestep(step: Mapping[str, Any]) -> TimeStep:
         next_state=step.get("next_state"),
         metrics=step["metrics"],
     )
+
+
+@contextlib.contextmanager
+def signals_blocked() -> Iterator[None]:
+    """Processes that are started inside this context receive no signal of their owner's until they unblock them."""
+    resource_tracker.ensure_running()  # else `multiprocessing` starts it here and unblocks these signals
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS_OF_OWNER)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextlib.contextmanager

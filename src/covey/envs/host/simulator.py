@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from covey.envs.config import TaskConfig
-from covey.errors import CoveyError
+from covey.errors import CoveyError, place_in_users_code
 from covey.specs import EnvSpec
 
 Observations = np.ndarray | Mapping[str, np.ndarray]  # of a group: `[A, …]`, or a dictionary of such arrays
@@ -110,6 +110,6 @@ class SimulatorError(CoveyError):
 
 
 def describe_error(error: BaseException) -> str:
-    """An exception in one line."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    """An exception in one line, with where in the user's own files it was raised."""
+    text, place = " ".join(str(error).split()), place_in_users_code(error)
+    return type(error).__name__ + (f": {text}" if text else "") + (f" ({place})" if place else "")

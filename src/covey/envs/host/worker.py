@@ -19,13 +19,16 @@ from typing import Any
 import numpy as np
 
 from covey.envs.host import layout
-from covey.envs.host.episodes import Episodes
+from covey.envs.host.episodes import Episodes, check_first
 from covey.envs.host.layout import Description
 from covey.envs.host.simulator import Simulator, SimulatorError, Source, describe_error
 from covey.errors import CoveyError
 
 STEP, BEGIN, RENDER = b"s", b"b", b"r"  # a command is one of these and the number of a half
 DONE, FAILED = b"d", b"f"
+# Ctrl-C, `timeout` and batch schedulers signal all processes of a run. The one that owns the pool saves the run, for
+# which it needs the workers. They end when it closes their pipes.
+SIGNALS_OF_OWNER = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,8 +59,9 @@ def _received(duplicate: Any) -> Output:
 
 def work(source: Source, connection: Connection, assignment: Assignment, output: Output) -> None:
     """What the process runs."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that owns the pool
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    for number in SIGNALS_OF_OWNER:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS_OF_OWNER)  # the pool blocked them while this process started
     for stream in (1, 2):  # what simulators print is shown only if they fail
         os.dup2(output.file, stream)
     try:
@@ -128,6 +132,10 @@ def describe(source: Source, simulator: Simulator) -> Description:
         raise
     except Exception as error:
         raise SimulatorError(f"{source.name}: its first reset failed: {describe_error(error)}") from error
+    try:
+        check_first(answer, simulator.spec)
+    except SimulatorError as error:
+        raise SimulatorError(f"{source.name}: {error}") from error
     masks, shaping = answer.action_masks, answer.shaping
     own = getattr(simulator, "episodes_per_process", None)
     return Description(

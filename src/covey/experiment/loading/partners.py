@@ -192,7 +192,10 @@ def _check_fit(partner: Algorithm, acting: PyTree, env: Env, group: str, trained
         raise UsageError(f"group '{group}' acts by {spec.action} here, but by {trained.action} in the run's own task")
 
     def act(acting: PyTree, key: Key) -> Array:
-        _, timestep = jax.vmap(env.reset)(key[None])
+        # From the spec and not from a reset, which only a compiled task can trace.
+        flag = jnp.zeros(1, bool)
+        groups = {name: _blank(part, 1) for name, part in env.spec.groups.items()}
+        timestep = TimeStep(groups=groups, truncated=flag, last=flag, state=None, next_state=None, metrics={})
         action: Array = partner.act(acting, timestep, partner.initial_carry(1), key, True)[0]
         return action
 
