@@ -438,7 +438,7 @@ def test_tasks_of_covey_are_not_traced_once_more(registered: None, monkeypatch: 
 def test_a_simulator_registered_as_a_compiled_task_is_told_what_it_lacks() -> None:
     covey.register_task("toy/clock", Clock, config=ClockConfig, description="counts its steps")
     try:
-        with pytest.raises(UsageError, match="task 'toy/clock': .* add host=True to register_task"):
+        with pytest.raises(UsageError, match=r"task 'toy/clock': .* add host=True to register_task"):
             covey.make_env("toy/clock")
     finally:
         registry.tasks._entries.pop("toy/clock")

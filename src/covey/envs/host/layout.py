@@ -33,12 +33,14 @@ class Description:
     masked                the groups that come with action masks
     shaped                the groups that get a reward for learning only
     episodes_per_process  as the configuration says, or else the simulator
+    agents                by group, what the simulator itself calls its agents; empty if it names none
     """
 
     spec: EnvSpec
     masked: tuple[str, ...] = ()
     shaped: tuple[str, ...] = ()
     episodes_per_process: int | None = None
+    agents: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
