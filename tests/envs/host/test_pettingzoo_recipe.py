@@ -110,7 +110,7 @@ def test_listing_and_configuring_imports_no_simulator() -> None:
     code = (
         "import sys; from covey.registry import tasks\n"
         "names = [e.name for e in tasks if e.host and e.defaults() and e.name.startswith(('pettingzoo', 'magent2'))]\n"
-        "assert len(names) == 20, len(names)\n"
+        "assert len(names) == 21, len(names)\n"
         "assert not {'jax', 'gymnasium', 'pettingzoo', 'pygame', 'mpe2', 'magent2'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
