@@ -36,8 +36,9 @@ class UnfitInput(UsageError):
     """A model cannot take the inputs of its network.
 
     `needs` names the inputs that it takes (`observations [F]`), and `instead` a field with which it would take these
-    (`over=rows`); `others` are further models that take them. `shape` is that of the inputs, or words for it. Callers
-    add what they know with `replace`: that this is the critic's model, or where the shape comes from.
+    (`over=rows`); `others` are further models that take them, and `hint` is for the author of a model. `shape` is that
+    of the inputs, or words for it. Callers add what they know with `replace`: that this is the critic's model, or where
+    the shape comes from.
     """
 
     def __init__(
@@ -50,8 +51,16 @@ class UnfitInput(UsageError):
         section: str = "model",
         note: str = "",
         others: Sequence[str] = (),
+        hint: str = "",
     ):
-        self.details = {"model": model, "needs": needs, "shape": shape, "instead": instead, "others": others}
+        self.details = {
+            "model": model,
+            "needs": needs,
+            "shape": shape,
+            "instead": instead,
+            "others": others,
+            "hint": hint,
+        }
         who = "the critic's model" if section.startswith("critic_model") else "model"
         found = shape if isinstance(shape, str) else list(shape)
         try_this = f"{section}.{instead}, or " if instead else ""
@@ -59,6 +68,7 @@ class UnfitInput(UsageError):
         super().__init__(
             f"{who} '{model}' needs {needs}, not {found}{note}; try {try_this}{choice}=mlp, which takes any shape"
             + (f" ({', '.join(others)} take it too)" if others else "")
+            + (f"; {hint}" if hint else "")
         )
         self.section, self.note = section, note
 

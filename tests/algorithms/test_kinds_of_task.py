@@ -11,6 +11,7 @@ from covey import metrics, registry
 from covey.errors import UsageError
 from covey.experiment.configuration.compose import compose
 from covey.experiment.running.build import build
+from covey.networks.models import MlpConfig
 
 KINDS = {
     "discrete": "probe/copy",
@@ -148,6 +149,20 @@ def test_a_model_that_cannot_take_its_input_says_whose_it_is_and_what_helps(word
         build(compose([*words, "task=probe/rows", "experiment.devices=1"]), jax.devices()[:1])
     for part in UNFIT[words]:
         assert part in str(caught.value)
+
+
+def test_the_author_of_a_model_is_told_how_it_takes_dictionaries() -> None:
+    words = ["algorithm=ippo", "task=probe/image_and_vector", "experiment.devices=1"]
+    registry.register_model("arrays_only", print, config=MlpConfig, description="test")
+    try:
+        with pytest.raises(UsageError) as caught:
+            build(compose([*words, "model=arrays_only"]), jax.devices()[:1])
+    finally:
+        registry.models._entries.pop("arrays_only")
+    assert "register it with takes_dictionaries=True" in str(caught.value)
+    with pytest.raises(UsageError) as caught:
+        build(compose([*words, "model=gnn"]), jax.devices()[:1])
+    assert "takes_dictionaries" not in str(caught.value) and "agent ids" not in str(caught.value)
 
 
 def test_a_rollout_must_fit_into_the_buffer() -> None:

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from simulators import Clock, ClockConfig
 
 import covey
 from covey import cli, registry
@@ -432,3 +433,12 @@ def test_tasks_of_covey_are_not_traced_once_more(registered: None, monkeypatch: 
     assert all(entry.built_in for entry in registry.tasks if not entry.name.startswith("mine/"))
     monkeypatch.setattr("covey.envs.check.check_shapes", lambda *_: pytest.fail("traced"))
     assert np.all(make_env("probe/copy").reset(jax.random.key(0))[1].groups[GROUP].alive)
+
+
+def test_a_simulator_registered_as_a_compiled_task_is_told_what_it_lacks() -> None:
+    covey.register_task("toy/clock", Clock, config=ClockConfig, description="counts its steps")
+    try:
+        with pytest.raises(UsageError, match=r"task 'toy/clock': .* add host=True to register_task"):
+            covey.make_env("toy/clock")
+    finally:
+        registry.tasks._entries.pop("toy/clock")

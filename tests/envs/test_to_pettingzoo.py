@@ -132,6 +132,38 @@ def test_spaces_say_what_the_spec_does(name: str) -> None:
     assert env.max_num_agents == sum(spec.num_agents for spec in task.spec.groups.values())
 
 
+@pytest.mark.parametrize(
+    "name", ["pettingzoo/multiwalker", "pettingzoo/simple_spread", "pettingzoo/knights_archers_zombies"]
+)
+def test_a_simulator_is_stepped_in_this_process(name: str) -> None:
+    contract.make_or_skip(name)
+    made: list[Any] = [covey.to_pettingzoo(name, time_limit=LIMIT) for _ in range(2)]
+    parallel_api_test(made[0], num_cycles=LIMIT + 1)
+    one, other = (check_play(env) for env in made)
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def test_episodes_of_a_simulator_follow_the_seed() -> None:
+    env = covey.to_pettingzoo("pettingzoo/simple_spread", time_limit=2, reward="team_sum", render_mode="rgb_array")
+    agent = env.possible_agents[0]
+
+    def firsts(seed: int) -> list[Any]:
+        shown = [env.reset(seed=seed)[0][agent]]
+        shown += [env.reset()[0][agent] for _ in range(2)]
+        while env.agents:
+            last, rewards, *_ = env.step({name: env.action_space(name).sample() for name in env.agents})
+            assert len(set(rewards.values())) == 1, "the reward is shared"
+        shown.append(env.reset()[0][agent])
+        assert not np.array_equal(last[agent], shown[-1]), "what the last action led to"
+        return shown
+
+    one, same, other = firsts(3), firsts(3), firsts(4)
+    np.testing.assert_array_equal(one, same)
+    assert len({array.tobytes() for array in (*one, *other)}) == 8
+    assert env.render().dtype == np.uint8
+    env.close()
+
+
 # ------------------------------------------------------------------------------------------- equal to covey's own steps
 
 

@@ -140,7 +140,13 @@ def make_bare_env(name: str, config: TaskConfig) -> Env:
             what = f"{type(error).__name__}: {error}"
             raise UsageError(f"task '{name}' cannot be made with these fields: {what}") from error
     from covey.envs.check import run_users_code
+    from covey.envs.host.simulator import SimulatorConfig
 
+    if isinstance(config, SimulatorConfig):
+        raise UsageError(
+            f"task '{name}': its configuration inherits from covey.SimulatorConfig, so it is a simulator: "
+            "add host=True to register_task"
+        )
     users_env: Env = run_users_code(f"task {name}", "making it", lambda: entry.make_function()(config))
     return users_env
 

@@ -1,11 +1,13 @@
 """One covey environment behind PettingZoo's parallel API. It imports PettingZoo, so only `to_pettingzoo` imports it.
 
-Reset and step are one compiled program each, including random keys, and their results come to the host in one transfer.
-There, arrays stacked by group become dictionaries by agent name.
+Reset and step of a compiled task are one program each, including random keys, and their results come to the host in one
+transfer. A simulator is stepped in this process (`envs/host/in_process.py`). Then arrays stacked by group become
+dictionaries by agent name.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import reprlib
 import secrets
 from collections.abc import Mapping
@@ -19,6 +21,8 @@ from pettingzoo import ParallelEnv
 
 from covey.envs.agent_names import agent_names
 from covey.envs.base import Actions, Env
+from covey.envs.host.env import simulator_of
+from covey.envs.host.in_process import InProcess
 from covey.errors import CoveyError, UsageError, unknown_name
 from covey.observations import dtypes, map_entries
 from covey.ops.random import host_key
@@ -76,6 +80,15 @@ def show(timestep: TimeStep) -> Shown:
         for name, group in timestep.groups.items()
     }
     return Shown(groups=groups, last=timestep.last, state=timestep.state, metrics=timestep.metrics)
+
+
+def show_following(timestep: TimeStep) -> Shown:
+    """`show` of what the last action led to, where a new episode may already have begun."""
+    groups = {
+        name: dataclasses.replace(group, observation=group.next_observation, action_mask=group.next_action_mask)
+        for name, group in timestep.groups.items()
+    }
+    return show(dataclasses.replace(timestep, groups=groups, state=timestep.next_state))
 
 
 def reset_with(env: Env, key: Key) -> tuple[PyTree, Key, Shown]:
@@ -136,6 +149,9 @@ class CoveyParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         self._state: PyTree = None
         self._shown: Shown | None = None
         self._time_limit, self._elapsed = spec.time_limit, 0
+        source = simulator_of(env)
+        self._simulator = None if source is None else InProcess(env, source)
+        self._seed: int | None = secrets.randbits(31)  # of a simulator, until it has begun
         self._reset = jax.jit(lambda key: reset_with(env, key))
         self._step = jax.jit(lambda state, actions, key: step_with(env, state, actions, key))
 
@@ -162,8 +178,13 @@ class CoveyParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         """Starts an episode; returns observations and infos by agent. `options` are ignored."""
         if seed is not None:
-            self._key = host_key(check_seed(seed))
-        self._state, self._key, shown = self._reset(self._key)
+            self._seed = check_seed(seed)
+            self._key = host_key(self._seed)
+        if self._simulator is None:
+            self._state, self._key, shown = self._reset(self._key)
+        else:
+            shown = show_following(self._simulator.reset(self._seed))
+            self._seed = None
         shown = self._shown = jax.device_get(shown)
         self._elapsed = 0
         self.agents = [agent for agent, alive in self._each_agent(shown, "alive") if alive]
@@ -174,7 +195,10 @@ class CoveyParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
     ) -> tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
         """Takes one action for each of `agents`; returns observations, rewards, terminations, truncations and infos."""
         stacked = self._stacked(actions)
-        self._state, self._key, shown = self._step(self._state, stacked, self._key)
+        if self._simulator is None:
+            self._state, self._key, shown = self._step(self._state, stacked, self._key)
+        else:
+            shown = show_following(self._simulator.step(stacked))
         shown = self._shown = jax.device_get(shown)
         self._elapsed += 1
         # An environment without wrappers may not keep its time limit itself. `loops.evaluate` allows for that too.
@@ -200,11 +224,15 @@ class CoveyParallelEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]
         if self.render_mode is None:
             raise UsageError("render needs an environment made with render_mode='rgb_array'")
         self._last_shown()
+        if self._simulator is not None:
+            return self._simulator.render()
         [picture] = self.env.render([self._state])
         return picture
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Closes a simulator; a compiled environment has nothing to close."""
+        if self._simulator is not None:
+            self._simulator.close()
 
     def _last_shown(self) -> Shown:
         if self._shown is None:

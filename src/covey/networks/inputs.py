@@ -20,7 +20,8 @@ def make_module(name: str, config: Any, input_shape: ObservationShape, rngs: nnx
     if isinstance(input_shape, Mapping) and not entry.takes_dictionaries:
         found = f"the dictionary {describe_shape(input_shape)}"
         able = [model.name for model in registry.models if model.takes_dictionaries and model.name != "mlp"]
-        raise UnfitInput(name, "observations that are one array", found, others=able)
+        hint = "" if entry.built_in else "if yours takes dictionaries, register it with takes_dictionaries=True"
+        raise UnfitInput(name, "observations that are one array", found, others=able, hint=hint)
     return entry.make_function()(config, input_shape, rngs)
 
 

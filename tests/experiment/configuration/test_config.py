@@ -364,6 +364,11 @@ def test_bad_files_are_named(folder: Path, path: str, text: str, message: str) -
 
 
 @pytest.mark.usefixtures("fakes")
+def test_imports_given_twice_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"imports is given twice; give one list: 'imports=\[json, math, cmath\]'"):
+        compose(["imports=[json]", "task=probe/copy", "imports=[math,cmath]"])
+
+
 def test_imports_register_from_the_working_directory(folder: Path) -> None:
     (folder / "my_toys_for_config.py").write_text(
         "import dataclasses\n"

@@ -172,6 +172,24 @@ def test_sampled_actions_follow_from_the_seed() -> None:
     assert len({tuple(actions.values()) for actions in sampled(None)}) == 1, "greedy: the same is seen in every step"
 
 
+def test_a_team_plays_in_the_simulators_own_loop() -> None:
+    """There its agents have other names than in covey's, and it acts alike in both."""
+    games = pytest.importorskip("pettingzoo.sisl.multiwalker_v9")
+    task = "pettingzoo/multiwalker"
+    policy = untrained(task, "mlp", "task.n_walkers=2")
+    own, wrapped = games.parallel_env(n_walkers=2), covey.to_pettingzoo(task, n_walkers=2)
+    observations, infos = own.reset(seed=1)
+    actions = policy.for_pettingzoo(own)(observations, infos)
+    assert list(actions) == ["walker_0", "walker_1"]
+    assert all(own.action_space(agent).contains(action) for agent, action in actions.items())
+    wrapped.reset(seed=1)
+    renamed = {f"agents_{agent[-1]}": seen for agent, seen in observations.items()}
+    alike = policy.for_pettingzoo(wrapped)(renamed, infos)
+    np.testing.assert_array_equal(list(actions.values()), list(alike.values()))
+    with pytest.raises(UsageError, match="trained as 2 agents, and the environment has walker_2 too"):
+        policy.for_pettingzoo(games.parallel_env(n_walkers=3))
+
+
 def test_groups_that_partners_play_are_left_to_others() -> None:
     policy = untrained("probe/groups", "mlp", "partners.guessers=random")
     env = covey.to_pettingzoo("probe/groups")

@@ -31,15 +31,17 @@ Path = tuple[str, ...]
 class Description:
     """What a worker found out about its simulator from a first reset.
 
-    masked                the groups that have action masks
-    shaped                the groups that have a reward for learning only
-    episodes_per_process  the configuration's, or else the simulator's own
+            masked                the groups that have action masks
+        shaped                the groups that have a reward for learning only
+        episodes_per_process  the configuration's, or else the simulator's own
+        agents                by group, what the simulator itself calls its agents; empty if it names none
     """
 
     spec: EnvSpec
     masked: tuple[str, ...] = ()
     shaped: tuple[str, ...] = ()
     episodes_per_process: int | None = None
+    agents: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

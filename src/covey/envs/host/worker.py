@@ -143,4 +143,5 @@ def describe(source: Source, simulator: Simulator) -> Description:
         masked=tuple(masks) if masks is not None else (),
         shaped=tuple(shaping) if shaping is not None else (),
         episodes_per_process=source.config.episodes_per_process or own,
+        agents=dict(getattr(simulator, "agent_names", {})),
     )

@@ -85,6 +85,7 @@ def compose(overrides: Sequence[str]) -> Config:
     chosen = {item.key: item.choice() for item in assignments if _is_choice(item.key)}
     partners = {item.key: item.partner() for item in assignments if is_partner_key(item.key)}
     values = [item for item in assignments if item.key not in chosen and item.key not in partners]
+    _check_given_once("imports", values)
     config_dir = _last_value(values, "config_dir")
     _check_config_dir(config_dir)
     add_to_path(_last_value(values, "code_dir"))
@@ -287,6 +288,13 @@ def _quoted(path: str) -> str:
 
 def _last_value(assignments: Sequence[Assignment], key: str) -> Any:
     return next((item.override.value() for item in reversed(assignments) if item.key == key), None)
+
+
+def _check_given_once(key: str, assignments: Sequence[Assignment]) -> None:
+    """Refuses a second list, which would take the place of the first."""
+    given = [name for item in assignments if item.key == key for name in _as_list(item.override.value())]
+    if sum(item.key == key for item in assignments) > 1:
+        raise UsageError(f"{key} is given twice; give one list: '{key}=[{', '.join(dict.fromkeys(given))}]'")
 
 
 def _as_list(value: Any) -> list[str]:

@@ -18,6 +18,8 @@ import numpy as np
 
 from covey.envs.agent_names import agent_names, group_of
 from covey.envs.check import mask_width
+from covey.envs.host.env import simulator_of
+from covey.envs.host.pool import describe
 from covey.errors import UsageError
 from covey.observations import dtypes, map_entries
 from covey.types import ActionSpec, Continuous, Discrete, GroupSpec, Key
@@ -40,7 +42,7 @@ class PettingZooPlayer:
         self.env = env
         self._key = None if seed is None else jax.random.key(seed)
         self._specs = {group: policy.shown_spec(group) for group in policy.algorithm.groups}
-        self._names = agent_names({group: spec.num_agents for group, spec in self._specs.items()})
+        self._names = names_in(env.possible_agents, policy, self._specs)
         check_agents(self._names, env.possible_agents)
         self._masked = masked_groups(policy)
         self.reset()
@@ -98,10 +100,24 @@ class PettingZooPlayer:
         return key
 
 
+def names_in(
+    possible: Collection[str], policy: Policy, specs: Mapping[str, GroupSpec]
+) -> Mapping[str, tuple[str, ...]]:
+    """By group, what the `possible` agents of an environment are called: as covey does, or as the simulator does on
+    which the team was trained."""
+    source = simulator_of(policy.env)
+    if source is not None:
+        own = {group: names for group, names in describe(source).agents.items() if group in specs}
+        if any(agent in possible for names in own.values() for agent in names):
+            return own
+    return agent_names({group: spec.num_agents for group, spec in specs.items()})
+
+
 def check_agents(names: Mapping[str, Collection[str]], possible: Collection[str]) -> None:
     """Raises UsageError unless `possible` agents include all of the team's groups, and no more of these groups."""
     wanted = {agent for group in names.values() for agent in group}
-    odd = sorted(agent for agent in possible if group_of(agent) in names and agent not in wanted)
+    prefixes = set(map(group_of, wanted))
+    odd = sorted(agent for agent in possible if group_of(agent) in prefixes and agent not in wanted)
     missing = sorted(wanted - set(possible))
     if missing or odd:
         what = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(odd)} too"
@@ -111,6 +127,9 @@ def check_agents(names: Mapping[str, Collection[str]], possible: Collection[str]
 
 def masked_groups(policy: Policy) -> set[str]:
     """The groups whose agents the task tells which actions are legal."""
+    source = simulator_of(policy.env)
+    if source is not None:
+        return set(policy.algorithm.groups) & set(describe(source).masked)
     _, first = jax.eval_shape(policy.env.reset, jax.random.key(0))
     return {group for group in policy.algorithm.groups if first.groups[group].action_mask is not None}
 

@@ -156,7 +156,8 @@ def build_group(
     try:
         return make_group(algorithm.registered, algorithm.config, spec, group, context)
     except UnfitInput as error:
-        if error.note or not algorithm.config.agent_ids:
+        has_entries = isinstance(spec.groups[group].observation_shape, Mapping)  # ids are then an entry of their own
+        if error.note or has_entries or not algorithm.config.agent_ids:
             raise
         ids = f" ({spec.groups[group].num_agents} of the last axis are agent ids; algorithm.agent_ids=false omits them)"
         raise error.replace(note=ids) from error

@@ -83,6 +83,11 @@ class ParallelSimulator:
             self._state_shape = None if self._state is None else self._state.shape
         self.spec = make_spec(self.groups, self.recipe, config.time_limit, self._state_shape)
 
+    @property
+    def agent_names(self) -> dict[str, tuple[str, ...]]:
+        """By group, what the environment calls its agents."""
+        return {name: tuple(group.agents) for name, group in self.groups.items()}
+
     def reset(self, seed: int) -> SimulatorStep:
         observations, infos = ask_reset(self.environment, seed=seed)
         self._begin()

@@ -51,6 +51,11 @@ class AecSimulator:
         shape = None if self._state is None else self._state.shape
         self.spec = make_spec(self.groups, self.recipe, config.time_limit, shape)
 
+    @property
+    def agent_names(self) -> dict[str, tuple[str, ...]]:
+        """By group, what the environment calls its agents."""
+        return {name: tuple(group.agents) for name, group in self.groups.items()}
+
     def reset(self, seed: int) -> SimulatorStep:
         self.game.reset(seed=seed)
         for group in self.groups.values():
