@@ -181,6 +181,36 @@ def test_what_is_collected_is_what_the_simulator_did(make_parts: Any) -> None:
     )
 
 
+@pytest.mark.parametrize("num_envs", [3, 4], ids=["one half", "two halves"])
+def test_memories_are_kept_before_each_sequence(num_envs: int, make_parts: Any) -> None:
+    """The first of a batch are those after the batch before."""
+    memory = ("model=gru", "critic_model=gru", "model.hidden_size=8", "algorithm.sequence_length=4")
+    sizes = (f"experiment.num_envs={num_envs}", "algorithm.num_minibatches=1", "algorithm.epochs=1", "actors.num=1")
+    parts = make_parts("task=toy/clock", *ON_POLICY, *memory, *sizes, "task.time_limit=6")
+    loop = parts.loop.advance.__self__
+    collector = loop._parts.make_collector()
+    try:
+        acting = loop._acting(parts.loop.init(jax.random.key(0)))
+        collector.begin(jax.random.key(1))
+        first, second = (collector.collect(acting, jax.random.key(seed), False) for seed in (2, 3))
+    finally:
+        collector.close()
+    assert not any(leaf.any() for leaf in jax.tree.leaves(sequences(first)[0]))
+    jax.tree.map(np.testing.assert_array_equal, sequences(second)[0], first.batch.final_carry)
+    steps = jax.device_get(second.batch.transitions["agents"])
+    assert steps.observation.shape == (8, num_envs, 2, 5) and steps.reset.any()
+    before, between = (jax.tree.leaves(sequence) for sequence in sequences(second))
+    assert not all(np.array_equal(one, other) for one, other in zip(before, between, strict=True))
+    np.testing.assert_array_equal(steps.observation[0], jax.device_get(first.batch.final.groups["agents"].observation))
+
+
+def sequences(collected: Collected) -> list[Any]:
+    """The carries before each sequence."""
+    carries = jax.device_get(collected.batch.carries)
+    leaves, structure = jax.tree.flatten(carries)
+    return [jax.tree.unflatten(structure, rows) for rows in zip(*leaves, strict=True)]
+
+
 def test_steps_of_a_lost_episode_weigh_nothing(make_parts: Any) -> None:
     parts = make_parts("task=toy/clock", *ON_POLICY, "actors.num=1", "experiment.stagger=false", "task.time_limit=5")
     loop = parts.loop.advance.__self__
