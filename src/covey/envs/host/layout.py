@@ -31,10 +31,10 @@ Path = tuple[str, ...]
 class Description:
     """What a worker found out about its simulator from a first reset.
 
-            masked                the groups that have action masks
-        shaped                the groups that have a reward for learning only
-        episodes_per_process  the configuration's, or else the simulator's own
-        agents                by group, what the simulator itself calls its agents; empty if it names none
+        masked                the groups that have action masks
+    shaped                the groups that have a reward for learning only
+    episodes_per_process  the configuration's, or else the simulator's own
+    agents                by group, what the simulator itself calls its agents; empty if it names none
     """
 
     spec: EnvSpec
