@@ -58,6 +58,7 @@ CONNECT_SECONDS = 30.0  # that a cluster has to answer, unless `actors.connect_s
 START_SECONDS = 300.0  # that Ray has to start processes: its own, and those of all actors
 SHARE_SECONDS = 20.0  # that an actor which is made again waits for a CPU of its own
 CLOSE_SECONDS = 3.0  # that actors have to end by themselves
+END_SECONDS = 30.0  # that a Ray of its own has to end
 POLL_SECONDS = 0.2  # between looks at whether collecting was cancelled
 MOST_FAILURES = 3  # of one actor without a batch in between
 LOOPBACK = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"  # Ray replaces 127.0.0.1 by another address on Linux
@@ -209,16 +210,19 @@ class Cluster:
         self.address, self.modules = address, tuple(modules)
         self.users = 0  # collectors that use it
         self._ended = threading.Event()
+        self._error = UsageError if address else CoveyError  # one of its own is started by a run that has begun
         connected: Future[None] = Future()
-        if address is not None:
+        if address is None:
+            seconds = START_SECONDS
+        else:
             wait_for_server(address, seconds)
         self._thread = threading.Thread(target=self._hold, args=(connected,), name="covey ray", daemon=True)
         self._thread.start()
         try:
-            connected.result(timeout=START_SECONDS if address is None else seconds)
+            connected.result(timeout=seconds)
         except TimeoutError:
             self._ended.set()
-            raise UsageError(f"{self} answers, but this process could not join it within {seconds:g} seconds") from None
+            raise self._error(f"{self} could not be used within {seconds:g} seconds") from None
         except BaseException:
             self._ended.set()
             raise
@@ -244,7 +248,7 @@ class Cluster:
                 stack.callback(ray.shutdown)
                 ray.init(address, runtime_env=code, log_to_driver=False, configure_logging=False)
             except BaseException as error:
-                connected.set_exception(UsageError(f"cannot use {self}: {describe_error(error)}"))
+                connected.set_exception(self._error(f"cannot use {self}: {describe_error(error)}"))
                 return
             # Ray prints what it notices, such as an actor's death, which is told in one line where it matters.
             ray._private.worker._worker_logs_enabled = False
@@ -254,7 +258,7 @@ class Cluster:
     def close(self) -> None:
         """Ends what this process has in the cluster."""
         self._ended.set()
-        self._thread.join(START_SECONDS)
+        self._thread.join(END_SECONDS)
 
 
 @contextlib.contextmanager
