@@ -332,6 +332,38 @@ def test_a_failing_learner_ends_the_actors(tmp_path: Path) -> None:
     assert len(seen) > 5 and wait_until(lambda: not any(map(is_alive, seen)))
 
 
+@pytest.mark.slow
+def test_an_actor_that_always_dies_ends_the_run(tmp_path: Path) -> None:
+    (tmp_path / "deadly.py").write_text(
+        "import os, sys\nif sys.argv[0].endswith('default_worker.py'):  # of Ray\n    os._exit(3)\n"
+    )
+    code = ("imports=[deadly]", f"code_dir={tmp_path}")
+    command = start_command(*COMMAND, *FOREVER, *code, f"run_dir={tmp_path / 'run'}")
+    _, err = command.communicate(timeout=500)
+    *warnings, last = err.splitlines()
+    assert command.returncode == 1
+    assert len(warnings) == 2 and all(line.endswith("was lost with its process; it is made again") for line in warnings)
+    assert last.startswith("covey: actor 0") and last.endswith("it was lost 3 times without collecting a batch")
+
+
+@pytest.mark.slow
+def test_what_fails_on_a_node_is_one_line(tmp_path: Path) -> None:
+    """A module that only this process has, as it is not where commands look for it."""
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / "only_here.py").write_text("")
+    path = {"PYTHONPATH": f"{tmp_path / 'hidden'}:{os.environ.get('PYTHONPATH', '')}"}
+    source = Path(ray_actors.__file__).parents[2]
+    starts = f"import os, sys; os.environ['PYTHONPATH'] = '{source}'\n"
+    starts += "from covey.cli import main; sys.exit(main(sys.argv[1:]))"
+    arguments = ("train", *COMMAND, *FOREVER, "imports=[only_here]", f"run_dir={tmp_path / 'run'}")
+    done = subprocess.run(
+        [sys.executable, "-c", starts, *arguments], env=os.environ | path, capture_output=True, text=True, timeout=500
+    )
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert re.fullmatch(r"covey: actor 0 on [\d.]+: imports: no module 'only_here' .*", line), line
+
+
 # -------------------------------------------------------------------------------------------------- before any start
 
 

@@ -60,6 +60,7 @@ SHARE_SECONDS = 20.0  # for which an actor that is started again waits for CPUs 
 CLOSE_SECONDS = 3.0  # in which actors must end by themselves
 POLL_SECONDS = 0.2  # between checks whether collecting was cancelled
 MOST_FAILURES = 3  # of one actor, with no batch in between
+END_SECONDS = 30.0  # that a Ray of its own has to end
 LOOPBACK = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"  # Ray replaces 127.0.0.1 by another address on Linux
 
 
@@ -210,16 +211,19 @@ class Cluster:
         self.address, self.modules = address, tuple(modules)
         self.users = 0  # collectors that use it
         self._ended = threading.Event()
+        self._error = UsageError if address else CoveyError  # one of its own is started by a run that has begun
         connected: Future[None] = Future()
-        if address is not None:
+        if address is None:
+            seconds = START_SECONDS
+        else:
             wait_for_server(address, seconds)
         self._thread = threading.Thread(target=self._hold, args=(connected,), name="covey ray", daemon=True)
         self._thread.start()
         try:
-            connected.result(timeout=START_SECONDS if address is None else seconds)
+            connected.result(timeout=seconds)
         except TimeoutError:
             self._ended.set()
-            raise UsageError(f"{self} answers, but this process could not join it within {seconds:g} seconds") from None
+            raise self._error(f"{self} could not be used within {seconds:g} seconds") from None
         except BaseException:
             self._ended.set()
             raise
@@ -245,7 +249,7 @@ class Cluster:
                 stack.callback(ray.shutdown)
                 ray.init(address, runtime_env=code, log_to_driver=False, configure_logging=False)
             except BaseException as error:
-                connected.set_exception(UsageError(f"cannot use {self}: {describe_error(error)}"))
+                connected.set_exception(self._error(f"cannot use {self}: {describe_error(error)}"))
                 return
             # Ray prints events such as an actor's death. covey reports those that matter in one line.
             ray._private.worker._worker_logs_enabled = False
@@ -255,7 +259,7 @@ class Cluster:
     def close(self) -> None:
         """Ends the connection, and everything that this process runs in the cluster."""
         self._ended.set()
-        self._thread.join(START_SECONDS)
+        self._thread.join(END_SECONDS)
 
 
 @contextlib.contextmanager
