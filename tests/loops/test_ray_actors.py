@@ -54,7 +54,7 @@ class Node:
         # The shell ends it when its input ends, so that it does not outlive a test that was killed.
         command = ["sh", "-c", 'exec 3<&0; "$@" & pid=$!; (read _ <&3; kill $pid) & wait $pid', "sh"]
         command += [str(Path(sys.executable).with_name("ray")), "start", *arguments, "--block", "--num-cpus=1"]
-        command += [f"--node-ip-address={address}", "--object-store-memory=100000000"]
+        command += [f"--node-ip-address={address}", "--object-store-memory=100000000", "--include-log-monitor=false"]
         environment = os.environ | {
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_AUTH_MODE": "disabled",
@@ -77,8 +77,7 @@ class Node:
         """A node that runs. On a busy machine, Ray gives up after 30 seconds, and another attempt may do."""
         for _ in range(3):
             node = cls(*arguments)
-            wait_until(node.has_started_or_failed, 120)
-            if node.process.poll() is None:
+            if wait_until(node.has_started_or_failed, 120) and node.process.poll() is None:
                 return node
             node.kill()
         raise AssertionError(node._output.read_text()[-2_000:])
@@ -140,7 +139,7 @@ def two_nodes(folder: Path) -> Iterator[tuple[Node, Node, str]]:
     temporary = Path(f"/tmp/ray-{os.getpid()}")  # of a short name, for sockets
     nodes: list[Node] = []
     try:
-        of_head = ("--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={temporary}")
+        of_head = ("--head", f"--port={port}", f"--temp-dir={temporary}", "--include-dashboard=false", "--no-monitor")
         nodes.append(Node.started(folder, f"{network}.2", *of_head))
         nodes.append(Node.started(folder, f"{network}.3", f"--address={network}.2:{port}"))
         yield nodes[0], nodes[1], f"{network}.2:{port}"
