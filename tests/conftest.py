@@ -11,7 +11,7 @@ import functools
 import gc
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -66,6 +66,19 @@ TINY_LOOP = {
         "buffer.batch_size=64",
     ),
 }
+
+
+MOST_RESIDENT = 3_000_000_000  # bytes that a process of the suite keeps
+
+
+@pytest.fixture(scope="module", autouse=True)
+def bounded_memory() -> Iterator[None]:
+    """Drops compiled programs after a module that leaves too many: three processes of 6 GB fill a small machine."""
+    yield
+    statm = Path("/proc/self/statm")
+    if statm.exists() and int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > MOST_RESIDENT:
+        jax.clear_caches()
+        gc.collect()
 
 
 @dataclasses.dataclass(frozen=True)

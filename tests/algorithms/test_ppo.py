@@ -724,7 +724,7 @@ def test_update_is_epochs_of_steps_by_hand() -> None:
         last=done,
         extras={
             "value": jnp.ones((2, 1, 1)),
-            "successor_value": jnp.full((2, 1, 1), 99.0),
+            "value_before_reset": jnp.full((2, 1, 1), 99.0),
             "raw_action": jnp.zeros((2, 1, 1), jnp.int32),
             "log_prob": jnp.zeros((2, 1, 1)),
         },

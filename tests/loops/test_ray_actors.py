@@ -59,6 +59,7 @@ class Node:
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_AUTH_MODE": "disabled",
             "RAY_health_check_period_ms": "500",  # so that a dead node is noticed within seconds
+            "RAY_memory_monitor_refresh_ms": "0",  # what else runs on this machine is not the actors' fault
             "PYTHONPATH": str(Path(ray_actors.__file__).parents[2]),
         }
         with open(self._output, "w") as output:

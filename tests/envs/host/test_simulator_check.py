@@ -50,7 +50,9 @@ class Misnamed(Clock):
 
 
 def test_a_first_reset_that_fails() -> None:
-    with pytest.raises(UsageError, match=r"^task toy/clock: its first reset failed: KeyError: 'hunters' \(test_check"):
+    with pytest.raises(
+        UsageError, match=r"^task toy/clock: its first reset failed: KeyError: 'hunters' \(test_simulator_check"
+    ):
         check(Broken)
     with pytest.raises(
         UsageError, match=r"^task toy/clock: reset's terminated must be a dictionary by group, not bool"
