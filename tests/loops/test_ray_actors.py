@@ -204,7 +204,9 @@ def test_two_nodes(tmp_path: Path, same_bits: Any, capfd: Any, monkeypatch: pyte
 
 def check_one_actor_collects_what_local_actors_do(ray_and: tuple[str, ...], same_bits: Any) -> None:
     parts = build_parts("task=probe/copy", *ray_and, "actors.num=1")
-    here, metrics_here = advance(build_parts("task=probe/copy", "actors=local"), 3)
+    local = build_parts("task=probe/copy", "actors=local")
+    here, metrics_here = advance(local, 3)
+    local.close()
     there, metrics = advance(parts, 1, 2)
     parts.close()
     same_bits(there.learner, here.learner)

@@ -158,6 +158,15 @@ def test_every_field_that_names_code_needs_trust(
         RunDirectory.open(path).load_config()
 
 
+def test_a_cluster_that_a_stranger_names_needs_trust(plain: Path, tmp_path: Path) -> None:
+    """What a Ray cluster answers is unpickled, so it must not even be asked."""
+    path = tmp_path / "run"
+    shutil.copytree(plain, path)
+    change(path, experiment={"loop": "actor_learner", "actors": {"where": "ray", "address": "evil:6379"}})
+    with pytest.raises(Untrusted, match="wants to import evil"):
+        RunDirectory.open(path).load_config()
+
+
 def test_fields_that_name_code_are_these() -> None:
     """A field that names code says so with its role, and is tested above."""
     registries = {"task": registry.tasks, "model": registry.models, "algorithm": registry.algorithms}
