@@ -230,7 +230,7 @@ class ActorsConfig:
 
     where: Where = field(Where.local, identity=False, resumable=True, compared=False)  # where actors step environments
     # with where=ray: HOST:PORT of the Ray cluster; null: a Ray of its own on this machine, which ends with the command
-    address: str | None = field(None, identity=False, resumable=True, compared=False, code=whole)  # runs what it sends
+    address: str | None = field(None, identity=False, resumable=True, compared=False, code=whole)
     # processes that step simulators; null: one for each core. With where=ray: actors, which share the environments;
     # null: as many as the cluster has CPUs for
     num: int | None = field(None, identity=False, resumable=True, compared=False)
