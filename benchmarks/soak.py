@@ -21,6 +21,7 @@ first run without kills finds out how many frames the time is enough for, and wh
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -167,12 +168,12 @@ class Run:
         self.printed = ""
         self.training = (0.0, 0.0)  # when the first iteration and the last one were seen to be over
         self.left: list[int] = []  # processes that the run left behind
+        self._known: set[tuple[int, int]] = set()  # all of its processes, with when they were started
         self.shared: set[str] = set()  # files in shared memory that its processes had open
 
     def train(self, options: Any, *, until: int, seconds: float) -> None:
-        """Kills a process every so often, as long as fewer than `until` frames are learned, and never two before
-        training went on."""
-        drawn, known = random.Random(options.seed), set[tuple[int, int]]()
+        """Trains, and kills a process every so often as long as fewer than `until` frames are learned. Ends training
+        where it takes more than so many seconds."""
         process = subprocess.Popen(
             command_of([*self.words, f"run_dir={self.path}"]),
             stdout=subprocess.DEVNULL,
@@ -181,27 +182,30 @@ class Run:
         )
         reader = threading.Thread(target=self._read, args=(process.stderr,))
         reader.start()
-        began, progress = time.monotonic(), Progress(self.path)
+        try:
+            self._watch(process, options, until, seconds)
+        finally:
+            process.kill()
+            self.exit_code = process.wait()
+            reader.join()
+        self.left = [pid for pid, started in self._known if started_at(pid) == started]
+
+    def _watch(self, process: subprocess.Popen[str], options: Any, until: int, seconds: float) -> None:
+        drawn, began, progress = random.Random(options.seed), time.monotonic(), Progress(self.path)
         due, last, killed_at = None, 0, 0
-        while process.poll() is None:
-            now = time.monotonic() - began
-            if now > seconds:
-                process.kill()
+        while process.poll() is None and (now := time.monotonic() - began) < seconds:
             below = list(processes_below(process.pid))
-            known |= {(each.pid, each.started) for each in below}
+            self._known |= {(each.pid, each.started) for each in below}
             self._sample(process.pid, below, now)
             frames = progress.frames()
             if frames and due is None:
                 due, self.training = now + options.every, (now, now)
             if frames > last:
                 self.training, last = (self.training[0], now), frames
-            if due is not None and now >= due and killed_at < frames < until:
+            if due is not None and now >= due and killed_at < frames < until:  # training went on since the last one
                 due, killed_at = max(due + options.every, now), frames
                 self._kill(drawn, below, now)
             time.sleep(min(1.0, options.every / 4))
-        self.exit_code = process.wait()
-        reader.join()
-        self.left = [pid for pid, started in known if started_at(pid) == started]
 
     def _read(self, stream: Any) -> None:
         with stream:
@@ -211,8 +215,9 @@ class Run:
         workers = sorted(each.pid for each in below if "spawn_main" in each.command)
         if workers:
             pid = drawn.choice(workers)
-            os.kill(pid, signal.SIGKILL)
-            self.kills.append(Kill(seconds=now, pid=pid))
+            with contextlib.suppress(ProcessLookupError):  # it ended just now
+                os.kill(pid, signal.SIGKILL)
+                self.kills.append(Kill(seconds=now, pid=pid))
 
     def _sample(self, pid: int, below: list[Process], now: float) -> None:
         try:

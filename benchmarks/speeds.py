@@ -68,7 +68,10 @@ def _benchmarl(figures: Figures) -> Iterator[Row]:
         target = targets[algorithm][cores] if "algorithm" in row else targets[cores]
         task = figures.get("task", "vmas/navigation").partition("/")[2]
         what = f"training {algorithm.upper()} on {task}, BenchMARL's settings, {cores} core{'s' * (cores != '1')}"
-        yield Row(what, _times(row["ratio"], "BenchMARL", row["frames_per_second"]), at_least(row["ratio"], target))
+        measured = _times(row["ratio"], "BenchMARL", row["frames_per_second"])
+        if "benchmarl_collection" in row:
+            measured += f", which collects faster in its {row['benchmarl_collection']} way"
+        yield Row(what, measured, at_least(row["ratio"], target))
 
 
 def _time_to_return(figures: Figures) -> Iterator[Row]:

@@ -253,6 +253,20 @@ def test_every_speed_is_in_the_table(script: Any, tmp_path: Path, capsys: pytest
     assert lines[2:] == ["| two CPU devices over one | 1.50 | ≥ 1.7: not reached | `devices.py --repeats 4` |"]
 
 
+def test_multiwalker_beside_benchmarl_is_in_the_table(script: Any, tmp_path: Path) -> None:
+    rates = {"covey": [900.0, 1000.0], "benchmarl": [200.0, 250.0]}
+    row = {"algorithm": "ippo", "cores": 2, "frames_per_second": rates, "ratio": 4.0, "benchmarl_collection": "serial"}
+    targets = json.loads(json.dumps(script("compare_benchmarl").TARGETS))["pettingzoo/multiwalker"]
+    figures = {"task": "pettingzoo/multiwalker", "rows": [row], "targets": targets}
+    (tmp_path / "benchmark-benchmarl-multiwalker.json").write_text(json.dumps(figures), encoding="utf-8")
+    (line,) = script("speeds").make_table(tmp_path, peers_only=True).splitlines()[2:]
+    assert line == (
+        "| training IPPO on multiwalker, BenchMARL's settings, 2 cores | 4.0 times BenchMARL (1,000 against 250 "
+        "frames/s), which collects faster in its serial way |"
+    )
+    assert "≥ 3: reached" in script("speeds").make_table(tmp_path)
+
+
 @pytest.mark.slow
 def test_learning_experiments_are_those_of_their_results(script: Any) -> None:
     """What a result's command made is what its experiment makes with the settings by name."""
