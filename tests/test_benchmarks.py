@@ -355,7 +355,9 @@ def soak(script: Any, tmp_path: Path, *arguments: str) -> dict[str, Any]:
 
 
 def test_soak(script: Any, tmp_path: Path) -> None:
-    soak(script, tmp_path, "--task", SPREAD, "--every", "2", "--lags", "0", "--frames", "5_000", "--overrides", *SOAKED)
+    soak(
+        script, tmp_path, "--task", SPREAD, "--every", "1", "--lags", "0", "--frames", "20_000", "--overrides", *SOAKED
+    )
 
 
 @pytest.mark.slow
